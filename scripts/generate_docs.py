@@ -256,6 +256,7 @@ PLAIN_CALLS: dict[str, tuple[str, dict[str, Any]]] = {
     "silu": ("f32[3,65]", {}),
     "softmax": ("f32[5,33]", {}),
     "swiglu": ("f32[3,65] f32[3,65]", {}),
+    "top_k": ("f32[3,65]", {"k": 4}),
 }
 """For each functional a call with what it requires and nothing else."""
 

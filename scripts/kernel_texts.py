@@ -116,7 +116,7 @@ def recorder(name: str) -> Any:
 def written(name: str, part: tuple[int, int], only: str) -> Iterator[tuple[str, list[str]]]:
     """What each program of a part of the corpus comes to on a device."""
     from ptir.backend.contract import Target
-    from ptir.ops.implementations import active_overrides
+    from ptir.ops.overriding import active_overrides
     from ptir.passes.context import PassContext
     from ptir.passes.pipeline import optimize
     from ptir_testsuite.corpus.case import Case

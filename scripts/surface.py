@@ -25,6 +25,7 @@ MODULES: Final[dict[str, str]] = {
     "ptir.errors": "PtirError TypeRuleError CaptureError VerifyError UnsupportedError CompileError "
     "DeviceError OutOfMemory DeviceLost CheckpointError QuantizationError PluginError "
     "BackendUnavailable UsageError",
+    "ptir.events": "Event ImplementationChosen PassRun",
     "ptir.types": "DType DTYPES TensorType dtype spec",
     "ptir.ir": "",
     "ptir.backend.contract": "API_VERSION Backend BackendPass Device DeviceKind Executable Feeds "
@@ -38,7 +39,9 @@ MODULES: Final[dict[str, str]] = {
     "ptir.codegen.api": "",
     "ptir.ops": "OPS numerics",
     "ptir.ops.record": "Array Attribute BadCall Op Sample bad define refusals sample",
-    "ptir.ops.implementations": "Implementation overrides",
+    "ptir.ops.implementations": "Implementation",
+    "ptir.ops.policies": "Override parse_override",
+    "ptir.ops.overriding": "overrides",
     "ptir.rewrite.rule": "row type_of",
     "ptir.passes.pipeline": "plug_in",
     "ptir.functional.define": "composite functional implementation lowering",
@@ -48,7 +51,7 @@ MODULES: Final[dict[str, str]] = {
     "ptir.report": "",
     "ptir.trace": "",
     "ptir.plugins": "GROUP ModelModule hookimpl ptir_commands ptir_implementations ptir_models "
-    "ptir_ops ptir_passes ptir_trace_sinks",
+    "ptir_ops ptir_overrides ptir_passes ptir_trace_sinks",
     "ptir.runtime": "",
     "ptir": "",
     "ptir_testsuite.cli": "main",

@@ -342,3 +342,24 @@ def test_llama_cpp_has_its_version_where_it_is_measured(
     monkeypatch.setattr(module.metadata, "distributions", lambda: [one])
     assert module.versions(True) == {"llama-cpp-python": "0.3"}
     assert module.versions(False) == {}
+
+
+def test_page_of_overrides_says_what_won(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(FOLDER))
+    stored = importlib.import_module("alternatives").wins(FOLDER / "results")
+    page = FOLDER.parent / "docs" / "guides" / "overrides.md"
+    assert stored.count("\n") > 5 and stored in page.read_text(encoding="utf-8")
+
+
+def test_alternatives_are_compared_with_the_default(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(FOLDER))
+    alternatives = importlib.import_module("alternatives")
+    case = next(one for one in alternatives.CASES if one.what == "64 x 1000 along axis 1")
+    monkeypatch.setattr(alternatives.timing, "ROUNDS", 3)  # restored behind the test
+    rows = list(alternatives.measure(case, REF, 3))
+    assert [row.implementation for row in rows] == ["backend", "portable", "online", "split"]
+    first = rows[0]
+    assert first.default and first.low == first.ratio == first.high == 1
+    assert all(0 < row.low <= row.ratio <= row.high for row in rows)
+    shown = alternatives.table(rows).splitlines()
+    assert shown[2].startswith("| softmax | 64 x 1000 along axis 1 | backend ")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pickle
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,9 @@ from ptir.capture import optimized as kept
 from ptir.capture.creation import parameter
 from ptir.capture.plan import PLANS
 from ptir.ir.program import Program
+from ptir.ops import overriding
+from ptir.ops.implementations import FUNCTIONALS, Implementation
+from ptir.ops.policies import parse_override
 from ptir.params.source import ArraySource
 from ptir.params.store import ParamStore
 from ptir.passes import pipeline
@@ -129,10 +133,41 @@ def larger_programs_alone(target: Target, patch: pytest.MonkeyPatch) -> None:
     patch.setattr(kept, "LEAST", 1000)
 
 
+def an_override(target: Target, patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(overriding, "_of_process", (parse_override("softmax=default"),))
+
+
 DIFFERENCES = [
+    an_override,
     *(another_device, unknown_device, another_variable, other_rules, a_plugins_pass),
     *(verified, rebuilt, larger_programs_alone),
 ]
+
+
+def test_overrides_belong_to_the_name_of_an_entry(target: Target, passes: list[Program]) -> None:
+    for policy in ("default", "force=online", "tuned", "default", "force=online", "tuned"):
+        with ptir.overrides({"softmax[N>1]": policy}):
+            computed(target)
+    assert len(passes) == 3
+
+
+def test_what_is_timed_or_of_others_is_never_kept(
+    target: Target, passes: list[Program], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for _ in range(2):
+        with ptir.overrides(softmax="benchmark"):
+            computed(target)
+    assert len(passes) == 2
+    theirs = Implementation("softmax", "theirs", lambda types, attributes: None)
+    table = dict(FUNCTIONALS["softmax"].implementations)
+    monkeypatch.setitem(table, "theirs", theirs)
+    monkeypatch.setitem(
+        FUNCTIONALS, "softmax", replace(FUNCTIONALS["softmax"], implementations=table)
+    )
+    for _ in range(2):
+        with ptir.overrides(softmax="force=online"):
+            computed(target)
+    assert len(passes) == 4
 
 
 @pytest.mark.parametrize("differ", DIFFERENCES, ids=lambda differ: differ.__name__)

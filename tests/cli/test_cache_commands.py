@@ -15,7 +15,7 @@ from ptir.cli.kept_bandwidth import BANDWIDTHS
 from ptir.codegen.artifact import binaries, record
 from ptir.codegen.schedules import tuned_tiles
 from ptir.errors import UsageError
-from ptir.passes.benchmark import tuning_records_file
+from ptir.passes.remembered import tuning_records_file
 from ptir.runtime.prepacked import WEIGHTS
 from ptir.runtime.session import capacity_for
 from ptir.runtime.steps import chunk_sizes

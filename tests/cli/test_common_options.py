@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -14,6 +15,7 @@ from ptir.cli.common import CommonOptions, common_options, open_target, session
 from ptir.cli.main import main
 from ptir.errors import BackendUnavailable, UsageError
 from ptir.ops import implementations
+from ptir.ops.overriding import active_overrides
 from tiny_distributions import TINY, Site, site
 
 __all__ = ["site"]
@@ -49,7 +51,6 @@ def test_options_and_their_environment_twins_mean_the_same() -> None:
     )
     twins = parsed(
         PTIR_BACKEND="opencl:0",
-        PTIR_OVERRIDE="a=default b=force=c",
         PTIR_DUMP_DIR="d",
         PTIR_DUMP_MODE="compile",
         PTIR_STATS="1",
@@ -63,7 +64,12 @@ def test_options_and_their_environment_twins_mean_the_same() -> None:
     assert given == CommonOptions(
         "opencl:0", overrides, Path("d"), "compile", True, True, True, 7, True, Path("f.json")
     )
-    assert twins == given
+    assert twins == replace(given, override=())
+
+
+def test_overrides_of_the_environment_are_left_to_who_compiles() -> None:
+    assert parsed(PTIR_OVERRIDE="a=default") == DEFAULT
+    assert parsed("--override", "b=default", PTIR_OVERRIDE="a=default").override == ("b=default",)
 
 
 def test_options_win_over_the_environment() -> None:
@@ -83,9 +89,10 @@ def test_session_puts_overrides_in_force_and_takes_them_back(site: Site) -> None
     with session(
         CommonOptions(None, ("tiny_f=force=fast",), None, "all", False, False, False, None)
     ):
-        ((name, policy),) = implementations.active_overrides()
-        assert (name, str(policy)) == ("tiny_f", "force=fast")
-    assert implementations.active_overrides() == ()
+        (found,) = active_overrides()
+        assert (found.functional, str(found.policy)) == ("tiny_f", "force=fast")
+        assert found.origin.text == "command line"
+    assert active_overrides() == ()
 
 
 @pytest.mark.usefixtures("functional")
@@ -144,8 +151,9 @@ def test_overrides_command_lists_implementations(site: Site, capsys: Capture) ->
     assert main(["overrides", "--override", "tiny_f=force=fast"]) == 0
     head, *rows = capsys.readouterr().out.splitlines()
     assert head.split()[:2] == ["functional", "policy"]
-    (row,) = [row for row in rows if row.startswith("tiny_f ")]
-    assert row.split() == ["tiny_f", "force=fast", "fast"]
+    row, asked = [row for row in rows if row.startswith("tiny_f ")]
+    assert row.split() == ["tiny_f", "force=fast", "fast", "reordered"]
+    assert asked.split() == ["tiny_f", "force=fast", "command", "line"]
 
 
 LOUD = TINY.replace("reference = OPS", "print('computing'); reference = OPS")

@@ -11,7 +11,7 @@ from ptir.codegen import KernelBackend, api
 from ptir.codegen.compile import Compiled, compile_block
 from ptir.codegen.context import Context
 from ptir.ir.program import Program
-from ptir.ops.implementations import active_overrides
+from ptir.ops.overriding import active_overrides
 from ptir.passes.context import PassContext
 from ptir.passes.pipeline import optimize
 from ptir_backend_cupy.dialect import CudaC

@@ -16,7 +16,7 @@ from ptir.capture.plan import plan_for
 from ptir.codegen.compile import Compiled
 from ptir.codegen.explain import explain
 from ptir.codegen.weights.rounded import settled
-from ptir.functional.rounded import internal_composite
+from ptir.functional.define import internal_composite
 from ptir.ir.printer import print_program
 from ptir.ops.rounded import PAIRS
 from ptir.runtime.explain import StepReport, explain_decode, explain_prefill

@@ -29,7 +29,7 @@ from ptir.codegen.planning.persistent import PersistentKernel
 from ptir.codegen.schedules.kernel import Kernel, KernelCode
 from ptir.errors import PtirError, VerifyError
 from ptir.functional import softmax
-from ptir.ops.implementations import active_overrides
+from ptir.ops.overriding import active_overrides
 from ptir.passes.context import PassContext
 from ptir.passes.pipeline import optimize
 from ptir.types import BOOL, F32, I8, I32, TensorType

@@ -24,6 +24,7 @@ from ptir.codegen.families import FAMILIES
 from ptir.codegen.schedules.kernel import Kernel
 from ptir.codegen.schedules.schedules import schedule_of
 from ptir.errors import UsageError
+from ptir.ops.overriding import active_overrides
 from ptir.passes.context import PassContext
 from ptir.passes.pipeline import optimize
 from ptir.switches import SCHEDULE
@@ -39,7 +40,7 @@ def kernels(target: Target, function: Callable[..., Any], *types: TensorType) ->
     """The kernels that a function of tensors is compiled to."""
     program = ptir.capture(function, *types)
     backend: Any = target.backend
-    context = PassContext(backend, target.device)
+    context = PassContext(backend, target.device, active_overrides())
     device = backend.opened(target.device).device
     found = compile_block(
         optimize(program, context).main, Context.of(device, apart=True), Options()

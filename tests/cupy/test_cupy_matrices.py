@@ -15,7 +15,7 @@ from ptir.backend.contract import Target
 from ptir.capture import call
 from ptir.capture.plan import PLANS
 from ptir.errors import DeviceError
-from ptir.functional.rounded import internal_composite
+from ptir.functional.define import internal_composite
 from ptir.ops.rounded import PAIRS
 from ptir.runtime import load_model
 from ptir.switches import SCHEDULE

@@ -19,7 +19,7 @@ from ptir.capture import call
 from ptir.codegen import compile
 from ptir.codegen.artifact import binaries
 from ptir.ir.program import Program
-from ptir.ops.implementations import active_overrides
+from ptir.ops.overriding import active_overrides
 from ptir.passes.context import PassContext
 from ptir.passes.pipeline import optimize
 from ptir.types import spec

@@ -11,8 +11,8 @@ from opencl_runs import Array, close, normal, with_parameters
 from ptir import functional as F
 from ptir import overrides
 from ptir.backend.contract import Target
+from ptir.functional.define import internal_composite
 from ptir.functional.linear import QuantizedWeight
-from ptir.functional.rounded import internal_composite
 from ptir.ops.rounded import ROUND
 from ptir.params.quantized import round_to_nearest
 from ptir.runtime.held import in_words

@@ -18,7 +18,7 @@ from ptir.capture.plan import PLANS
 from ptir.codegen.families.map.serial import MapEmitter
 from ptir.codegen.launching.memory import IDLE, RETIRED, Pool
 from ptir.errors import DeviceError
-from ptir.ops.implementations import active_overrides
+from ptir.ops.overriding import active_overrides
 from ptir.passes.context import PassContext
 from ptir.passes.pipeline import optimize
 from ptir.types import spec

@@ -19,7 +19,7 @@ from ptir.codegen.expressions.unpacked import UNPACK
 from ptir.ir.graph import freeze, source
 from ptir.ir.location import UNKNOWN, Location, here
 from ptir.ir.program import Block, Instruction, Port, Program
-from ptir.ops.implementations import active_overrides
+from ptir.ops.overriding import active_overrides
 from ptir.ops.record import OPS
 from ptir.partition import partition
 from ptir.partition.costs import SERVER

@@ -14,12 +14,12 @@ from ptir.ir.program import Block, Port, Program
 from ptir.ops.implementations import (
     FUNCTIONALS,
     Implementation,
-    Policy,
     define_functional,
     register,
 )
+from ptir.ops.policies import Override, Policy
 from ptir.ops.record import OPS
-from ptir.passes import PassContext, benchmark
+from ptir.passes import PassContext, remembered, timing
 from ptir.passes.legalize import legalize
 from ptir.passes.select import select
 from ptir.types import TensorType, spec
@@ -92,7 +92,7 @@ def claim(*names: str):
 
 
 def force(name: str, functional: str = "inner_test"):
-    return ((functional, Policy("force", name)),)
+    return (Override(functional, Policy("force", name)),)
 
 
 def test_portable_is_taken_when_the_backend_does_not_claim(context: PassContext) -> None:
@@ -203,14 +203,16 @@ def test_benchmark_takes_the_fastest_of_those_that_apply(
     monkeypatch.setenv("PTIR_CACHE_DIR", str(tmp_path))
     timed: list[list[str]] = []
 
-    def timer(candidate: Program, _: PassContext) -> float:
-        names = [f"{i.op}" for i in candidate.main.instructions]
-        timed.append(names)
-        return {"neg": 3.0, "tanh": 2.0, "composite": 1.0}[names[0]]
+    seconds = {"portable": 3.0, "fast": 2.0, "backend": 1.0}
 
-    monkeypatch.setattr(benchmark, "run_time", timer)
+    def timer(candidates: dict[str, Program], _: PassContext):
+        for candidate in candidates.values():
+            timed.append([i.op for i in legalize(candidate, context).main.instructions])
+        return {name: [seconds[name]] for name in candidates}, {}
+
+    monkeypatch.setattr(timing, "run_times", timer)
     del FUNCTIONALS["inner_test"].implementations["wrong"]
-    context.overrides = (("inner_test", Policy("benchmark", cache=4)),)
+    context.overrides = (Override("inner_test", Policy("benchmark", cache=4)),)
     assert chosen(select(program("inner_test"), context))[0] == "fast"
     assert timed == [["neg", "exp", "neg"], ["tanh"]]
     backend.refuses = claim("inner_test")
@@ -218,9 +220,52 @@ def test_benchmark_takes_the_fastest_of_those_that_apply(
     assert len(timed) == 5
     assert chosen(select(program("inner_test"), context))[0] == "backend"
     assert len(timed) == 5
-    assert [(c.implementation, sorted(c.seconds)) for c in benchmark.tuning_records()] == [
+    assert [(c.implementation, sorted(c.seconds)) for c in remembered.tuning_records()] == [
         ("backend", ["backend", "fast", "portable"])
     ]
+
+
+def test_what_rounds_to_narrower_types_is_taken_by_name_alone(
+    context: PassContext, backend, monkeypatch: pytest.MonkeyPatch, tmp_path
+) -> None:
+    monkeypatch.setenv("PTIR_CACHE_DIR", str(tmp_path))
+    timed: list[str] = []
+
+    def timer(candidates: dict[str, Program], _: PassContext):
+        timed.extend(candidates)
+        return {name: [1.0 if name == "narrow" else 2.0] for name in candidates}, {}
+
+    monkeypatch.setattr(timing, "run_times", timer)
+    del FUNCTIONALS["inner_test"].implementations["wrong"]
+    narrow = Implementation("inner_test", "narrow", lambda t, a: unary("cos"), accuracy="narrower")
+    register(narrow)
+    context.overrides = (Override("inner_test", Policy("benchmark")),)
+    assert chosen(select(program("inner_test"), context))[0] == "portable"
+    assert timed == ["portable", "fast"]
+    context.overrides = force("narrow")
+    assert chosen(select(program("inner_test"), context)) == ("narrow", ["cos"])
+
+
+def test_what_was_timed_is_followed_and_nothing_is_timed_for_it(
+    context: PassContext, backend, monkeypatch: pytest.MonkeyPatch, tmp_path
+) -> None:
+    monkeypatch.setenv("PTIR_CACHE_DIR", str(tmp_path))
+    context.overrides = (Override("inner_test", Policy("tuned")),)
+    monkeypatch.delattr(timing, "run_times")
+    assert chosen(select(program("inner_test"), context))[0] == "portable"
+    monkeypatch.setattr(
+        timing, "run_times",
+        lambda candidates, _: ({name: [1.0 + (name != "fast")] for name in candidates}, {}),
+        raising=False,
+    )  # fmt: skip
+    del FUNCTIONALS["inner_test"].implementations["wrong"]
+    context.overrides = (Override("inner_test", Policy("benchmark")),)
+    select(program("inner_test"), context)
+    monkeypatch.delattr(timing, "run_times")
+    context.overrides = (Override("inner_test", Policy("tuned")),)
+    assert chosen(select(program("inner_test"), context))[0] == "fast"
+    del FUNCTIONALS["inner_test"].implementations["fast"]
+    assert chosen(select(program("inner_test"), context))[0] == "portable"
 
 
 def test_an_implementation_that_trips_over_another_call_hides_no_other(

@@ -16,7 +16,7 @@ from ptir.cli import passes as shown
 from ptir.errors import PluginError
 from ptir.ir.graph import Node
 from ptir.ir.program import Program
-from ptir.passes import PassContext, optimize, pipeline, pipeline_key
+from ptir.passes import PassContext, optimize, pipeline, pipeline_key, stage
 from ptir.passes.pipeline import plug_in
 from ptir.rewrite import plugged
 from ptir.rewrite.plugged import check_rule, plug_in_rule
@@ -35,6 +35,7 @@ PAIR = {"x": "f32[256]", "y": "f32[256]"}
 @pytest.fixture(autouse=True)
 def nothing_plugged(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(pipeline, "PLUGGED", {})
+    monkeypatch.setattr(stage, "PLUGGED", pipeline.PLUGGED)
     kept = dict(plugged.PLUGGED_RULES)
     plugged.PLUGGED_RULES.clear()
     yield

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ptir.capture.tensor import Tensor
     from ptir.errors import PtirError
     from ptir.ir import Program
-    from ptir.ops.implementations import overrides
+    from ptir.ops.overriding import overrides
     from ptir.ops.reading import parse
     from ptir.runtime import Conversation, load_model
     from ptir.types import DType, TensorType, dtype, spec
@@ -33,7 +33,7 @@ _PUBLIC = {
     "dtype": "ptir.types",
     "jit": "ptir.capture:jit",
     "load_model": "ptir.runtime",
-    "overrides": "ptir.ops.implementations",
+    "overrides": "ptir.ops.overriding",
     "parse": "ptir.ops.reading",
     "run_program": "ptir.capture",
     "spec": "ptir.types",

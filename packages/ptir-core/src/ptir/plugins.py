@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from ptir.backend.contract import BackendPass
     from ptir.ops.implementations import Implementation
+    from ptir.ops.policies import Override
     from ptir.ops.record import Op
     from ptir.rewrite.rule import RewriteRule
     from ptir.trace.sink import Sink
@@ -74,6 +75,19 @@ def ptir_implementations() -> Iterable[Implementation]:
         @hookimpl
         def ptir_implementations():
             return [Implementation("softmax", "online", lower_online, doc="one pass over memory")]
+    """
+    return ()
+
+
+@hookspec
+def ptir_overrides() -> Iterable[Override]:
+    """Overrides that hold wherever the plugin is installed and nothing stronger says otherwise.
+
+    Signature: ``ptir_overrides() -> Iterable[ptir.ops.policies.Override]``::
+
+        @hookimpl
+        def ptir_overrides():
+            return [parse_override("softmax[N>=4096,backend=c]=force=online")]
     """
     return ()
 
@@ -148,6 +162,7 @@ def ptir_commands() -> Iterable[click.Command]:
 ROWS: Final = {
     "ptir_ops": "ptir.ops.record:Op",
     "ptir_implementations": "ptir.ops.implementations:Implementation",
+    "ptir_overrides": "ptir.ops.policies:Override",
     "ptir_models": "ptir.plugins:ModelModule",
     "ptir_passes": "ptir.backend.contract:BackendPass",
     "ptir_rules": "ptir.rewrite.rule:RewriteRule",
@@ -369,6 +384,7 @@ def install() -> Plugins:
 def _installed() -> Plugins:
     from ptir.models.table import add_module
     from ptir.ops.implementations import register
+    from ptir.ops.overriding import plug_in_override
     from ptir.ops.record import add
     from ptir.passes.pipeline import plug_in
     from ptir.rewrite.plugged import plug_in_rule
@@ -379,6 +395,7 @@ def _installed() -> Plugins:
     adders: dict[str, Callable[[Row], object]] = {
         "ptir_ops": lambda row: add(row.value),
         "ptir_implementations": lambda row: register(row.value),
+        "ptir_overrides": lambda row: plug_in_override(row.plugin, row.value),
         "ptir_models": lambda row: add_module(row.value.model_type, row.value.module),
         "ptir_passes": lambda row: plug_in(row.plugin, row.value),
         "ptir_rules": lambda row: plug_in_rule(row.plugin, row.value),

@@ -25,7 +25,7 @@ from ptir.capture.tree import Assembler, Structure, assembler, flatten, spans, u
 from ptir.errors import CaptureError, TypeRuleError
 from ptir.ir.graph import Ref, source
 from ptir.ir.program import Program
-from ptir.ops.implementations import active_overrides
+from ptir.ops.overriding import active_overrides
 from ptir.types import DTYPES, TensorType
 
 P = ParamSpec("P")

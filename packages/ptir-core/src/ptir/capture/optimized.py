@@ -3,8 +3,8 @@
 For a model of many layers the passes take longer than everything else before its first token. An
 entry's name holds all that they look at: the program with its locations, the rules and stages, what
 the backend says of itself (``Backend.cache_identity``), and the ``PTIR_`` variables. Nothing is
-kept where something else takes part: policies in force, passes and rules of plugins, somebody who
-hears what the passes do, or verifying in between.
+kept where something else takes part: implementations, passes and rules of plugins, what is being
+timed, somebody who hears what the passes do, or verifying in between.
 
 Entries are pickled, as nothing else restores thousands of small records as fast; only the records
 of programs are accepted when they are read.
@@ -26,8 +26,11 @@ from ptir.backend.disk_cache import Damaged, DiskCache
 from ptir.backend.folders import ENVIRONMENT
 from ptir.ir.location import Location
 from ptir.ir.program import Block, Program
+from ptir.ops.implementations import FUNCTIONALS
+from ptir.ops.policies import Overrides
 from ptir.passes.context import Derivation, PassContext
 from ptir.passes.pipeline import PLUGGED, optimize, pipeline_key
+from ptir.passes.remembered import records_state
 from ptir.rewrite.pattern_table import ADDED
 from ptir.rewrite.plugged import PLUGGED_RULES
 from ptir.switches import switched_on
@@ -75,8 +78,9 @@ def optimized(program: Program, context: PassContext) -> Program:
 
 def _key(program: Program, context: PassContext) -> CacheKey | None:
     """The name of an entry, or None where none may be used."""
-    alone = not (context.overrides or PLUGGED or PLUGGED_RULES or ADDED or events.listening())
-    if not alone or len(program.main.instructions) < LEAST:
+    alone = not (PLUGGED or PLUGGED_RULES or ADDED or events.listening())
+    asked = _asked(context.overrides) if alone else None
+    if asked is None or len(program.main.instructions) < LEAST:
         return None
     if switched_on("PTIR_REBUILD_KERNELS") or switched_on("PTIR_VERIFY"):
         return None
@@ -91,10 +95,22 @@ def _key(program: Program, context: PassContext) -> CacheKey | None:
             "pipeline": pipeline_key(),
             "environment": repr([item for item in variables if item[0] != ENVIRONMENT]),
             "checks": repr(context.check_indices),
+            "overrides": asked,
             "program": program.digest,
             "locations": _locations(program.main),
         }
     )
+
+
+def _asked(overrides: Overrides) -> str | None:
+    """What overrides ask for, with what decides it; None where that is timed, or others' code."""
+    for one in overrides:
+        lowerings = (each.lower for each in FUNCTIONALS[one.functional].implementations.values())
+        modules = (getattr(lower, "__module__", "") for lower in lowerings)
+        if one.policy.kind == "benchmark" or not all(m.startswith("ptir.") for m in modules):
+            return None
+    tuned = any(one.policy.kind == "tuned" for one in overrides)
+    return repr([*map(str, overrides), records_state() if tuned else ""])
 
 
 def _locations(block: Block) -> str:

@@ -23,7 +23,8 @@ from ptir.capture.plan_key import PlanKey, why_missed
 from ptir.errors import VerifyError
 from ptir.ir.location import UNKNOWN, located
 from ptir.ir.program import Block, Port, Program
-from ptir.ops.implementations import Overrides, active_overrides
+from ptir.ops.overriding import active_overrides
+from ptir.ops.policies import Overrides
 from ptir.ops.verify import verify
 from ptir.params.mapped_files import BoundParameters, check_whole
 from ptir.params.rows import Rows

@@ -36,7 +36,8 @@ def kinds() -> tuple[Kind, ...]:
     from ptir.cli.roofs import FLOPS
     from ptir.codegen.artifact import binaries, record
     from ptir.codegen.schedules import tuned_tiles
-    from ptir.passes.benchmark import tuning_records_file
+    from ptir.passes.remembered import tuning_records_file
+    from ptir.passes.tuned import tuned_file
     from ptir.runtime.prepacked import WEIGHTS
 
     def entries(cache: DiskCache) -> Callable[[], list[Path]]:
@@ -59,6 +60,7 @@ def kinds() -> tuple[Kind, ...]:
         Kind("weights", "weights as kernels read them", WEIGHTS.files, WEIGHTS.limit),
         Kind("tiles", "sizes measured by `ptir warmup --tune`", tuned_tiles.files, None),
         Kind("implementations", "which implementation was fastest", timed, None),
+        Kind("tuned", "models that `ptir tune` was run for", kept_in(tuned_file), None),
         Kind(
             "bandwidth",
             "how fast this machine reads memory",

@@ -27,6 +27,7 @@ from ptir.switches import FAST_MATH, SCHEDULE, SCHEDULES, THREADS
 
 if TYPE_CHECKING:
     from ptir.backend.contract import Target
+    from ptir.ops.policies import Overrides
     from ptir.trace import ProfileSink, Sink, StatsSink
 
 
@@ -51,6 +52,14 @@ def _option(name: str, help: str, **rest: Any) -> Callable[[Any], Any]:
     return click.option(name, help=help, envvar=twin, show_envvar=True, **rest)
 
 
+def _of_command_line(
+    context: click.Context, option: click.Parameter, given: tuple[str, ...]
+) -> tuple[str, ...]:
+    """Overrides; those of the environment are read where programs are compiled."""
+    source = context.get_parameter_source(option.name or "")
+    return () if source is click.core.ParameterSource.ENVIRONMENT else given
+
+
 def _set_threads(context: click.Context, option: click.Parameter, count: int | None) -> None:
     """The backend reads it where it opens its device."""
     if count is not None:
@@ -73,9 +82,11 @@ OPTIONS = (
     _option("--backend", "Where to run; default: the best that works.", metavar="NAME[:DEVICE]"),
     _option(
         "--override",
-        "How a functional is computed: default, force=NAME or benchmark. Repeatable.",
+        "How a functional is computed: default, force=NAME, benchmark(cache=N) or tuned; F may have"
+        " conditions, as in 'linear[M=1,K>=4096]'. Repeatable.",
         metavar="F=POLICY",
         multiple=True,
+        callback=_of_command_line,
     ),
     _option("--dump-dir", "Write programs here.", type=click.Path(path_type=Path, file_okay=False)),
     _option(
@@ -173,7 +184,8 @@ def session(common: CommonOptions) -> Iterator[None]:
     import ptir.functional  # noqa: F401  fills the table that overrides name
     from ptir import events, plugins, trace
     from ptir.cli.plugin_commands import report
-    from ptir.ops.implementations import overrides, parse_override
+    from ptir.ops.overriding import active_overrides, in_force
+    from ptir.ops.policies import origin, parse_override
 
     loaded = plugins.install()
     stats, profile = trace.StatsSink(), None
@@ -193,11 +205,31 @@ def session(common: CommonOptions) -> Iterator[None]:
     with ExitStack() as stack:
         stack.enter_context(redirect_stdout(sys.stderr))
         stack.callback(_report, common, stats, profile)
-        stack.enter_context(overrides(dict(map(parse_override, common.override))))
+        asked = [parse_override(text, origin("command line")) for text in common.override]
+        stack.enter_context(in_force(asked))
+        _check_backends(active_overrides())
         stack.enter_context(trace.listening_to(sinks))
         if common.profile or common.profile_out is not None:
             stack.enter_context(events.timing_parts())
         yield
+
+
+def _check_backends(asked: Overrides) -> None:
+    """Refuse conditions on backends that are not installed, where somebody typed them.
+
+    A checkpoint, or a plugin, may know more of them than there are here.
+    """
+    from ptir.backend import registry
+    from ptir.errors import UsageError, unknown_name
+    from ptir.ops.policies import RANKS
+
+    typed = [one for one in asked if one.origin.rank >= [*RANKS].index("environment")]
+    named = [c for one in typed for c in one.conditions if c.name == "backend"]
+    known = {entry.name for entry in registry.listed()} if named else set()
+    for condition in named:
+        for value in map(str, condition.values):
+            if value.partition(":")[0] not in known:
+                raise UsageError(f"override: {condition}: {unknown_name('backend', value, known)}")
 
 
 def _report(common: CommonOptions, stats: StatsSink, profile: ProfileSink | None) -> None:

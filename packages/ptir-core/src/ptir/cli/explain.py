@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from ptir.runtime import Model
     from ptir.runtime.explain import StepReport, Streamed
     from ptir.runtime.layers import LayerPart, Section
+    from ptir.runtime.tune import Chosen
     from ptir.runtime.workers import PartitionedStep
 
 
@@ -100,14 +101,22 @@ def command(
                 report = explain_decode(loaded, position, repetitions)
             else:
                 report = explain_prefill(loaded, prefill, repetitions)
+        chosen = _chosen(loaded, report)
         by_workers, count = None, report.explanation.workers
         if 1 < count <= LISTED and report.step != "images":
             by_workers = partition_step(loaded, count, SERVER, prefill, position)
     if common.json:
         value = _json(loaded, formats.weights(loaded), report, by_workers)
-        show.value({**value, "formats": formats.chosen(loaded)})
+        chosen_json = [asdict(one) for one in chosen]
+        show.value({**value, "formats": formats.chosen(loaded), "implementations": chosen_json})
         return
     _print(loaded, formats.weights(loaded), report)
+    if chosen:
+        show.rich("")
+        show.table(
+            ("implementation of", "is", "because of"),
+            [(one.functional, one.implementation, one.reason) for one in chosen],
+        )
     if count > 1:
         show.rich("")
         show.rich(f"by {count} workers ({report.explanation.sharing})")
@@ -116,6 +125,22 @@ def command(
         phases(by_workers)
     elif count > 1:
         show.rich(f"their phases: ptir explain {model} --workers {count}")
+
+
+def _chosen(model: Model, report: StepReport) -> list[Chosen]:
+    """What overrides made of the step's calls; nothing where none are in force."""
+    from ptir.ops.overriding import active_overrides
+
+    with model.policies():
+        asked = {one.functional for one in active_overrides()}
+        if not asked:
+            return []
+        from ptir.runtime.tune import choices, step_program
+
+        batch = report.tokens if report.step == "images" else 1
+        program = step_program(model, batch, report.tokens, report.capacity)
+        found = dict.fromkeys(choices(program, model))
+        return [one for one in found if one.functional in asked]
 
 
 def _explain_folded(

@@ -46,6 +46,7 @@ COMMANDS: Final = (
     CommandRow("explain", "ptir.cli.explain", "Show what a step runs: kernels, bytes, time."),
     CommandRow("report", "ptir.cli.report", "Write a page about what a step runs."),
     CommandRow("warmup", "ptir.cli.warmup", "Build a model's kernels ahead of the first run."),
+    CommandRow("tune", "ptir.cli.tune", "Time implementations; use the fastest from now on."),
     CommandRow("cache", "ptir.cli.cache", "List or clear what is cached on disk."),
     CommandRow("list", "ptir.cli.list", "List the models on this machine, and their speed."),
     CommandRow("inspect", "ptir.cli.inspect", "Show what a checkpoint holds."),

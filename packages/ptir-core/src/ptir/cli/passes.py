@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 def context_for(target: Target) -> PassContext:
     """What passes look at for a program that is to run there under the policies in force."""
     from ptir.capture.plan import checks_indices
-    from ptir.ops.implementations import active_overrides
+    from ptir.ops.overriding import active_overrides
     from ptir.passes.context import PassContext
 
     overrides = active_overrides()

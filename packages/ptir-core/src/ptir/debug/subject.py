@@ -14,7 +14,8 @@ from ptir.backend.contract import Target
 from ptir.capture.plan import Parameter, Plan, plan_for
 from ptir.errors import UsageError
 from ptir.ir.program import Port, Program
-from ptir.ops.implementations import active_overrides, overrides
+from ptir.ops.overriding import in_force
+from ptir.ops.policies import Overrides
 from ptir.runtime.recorded import recorded_step
 from ptir.runtime.session import capacity_for
 from ptir.types import TensorType, dtype_of
@@ -34,12 +35,12 @@ class Runner:
 
     target: Target
     parameters: Mapping[str, Parameter] = field(default_factory=dict[str, Parameter])
-    policies: Mapping[str, str] = field(default_factory=dict[str, str])
+    policies: Overrides = ()
     runs: int = 0
 
     def plan(self, program: Program) -> Plan:
         """The compiled program, under the policies of the model that it comes from."""
-        with overrides({**self.policies, **dict(active_overrides())}):
+        with in_force(self.policies):
             return plan_for(program, self.target)
 
     def run(self, program: Program, inputs: Sequence[Array]) -> list[Array]:
@@ -166,7 +167,7 @@ class _Recorded:
     def runners(self) -> tuple[Runner, Runner]:
         """How it runs on the tested target, and on the reference."""
         made = zip(self.models, self.parameters, strict=True)
-        one, other = (Runner(m.target, given, dict(m.overrides)) for m, given in made)
+        one, other = (Runner(m.target, given, m.overrides) for m, given in made)
         return one, other
 
     def subject(self, name: str, inputs: Mapping[str, Array]) -> Subject:

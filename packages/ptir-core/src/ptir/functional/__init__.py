@@ -10,15 +10,17 @@ from ptir.errors import unknown_name
 from ptir.functional import (
     rounded,  # noqa: F401  fills the table of implementations
     spellings,  # noqa: F401  fills the table of spellings
+    winograd,  # noqa: F401  fills the table of implementations
 )
 from ptir.functional.activation import gelu, silu, swiglu
-from ptir.functional.arrays import arange, concat, constant, full, stack, take, top_k
+from ptir.functional.arrays import arange, concat, constant, full, stack, take
 from ptir.functional.attention import attention, cache_update
 from ptir.functional.control import cond, scan, while_loop
 from ptir.functional.convolution import conv2d
 from ptir.functional.define import composite, composite_multi, functional, implementation
 from ptir.functional.elementwise import ELEMENTWISE, where
 from ptir.functional.experts import expert_linear, quantized_expert_linear, router
+from ptir.functional.greatest import top_k
 from ptir.functional.indexing import gather, scatter, segment_reduce, take_along_axis
 from ptir.functional.linear import concat_weights, embedding, linear
 from ptir.functional.linear_attention import gated_linear_attention

@@ -1,10 +1,10 @@
-"""Tensors from nothing or from several: full, constant, arange, concat, stack, take, top_k."""
+"""Tensors from nothing or from several: full, constant, arange, concat, stack, take."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ptir.capture import Tensor, call, call_multi
+from ptir.capture import Tensor, call
 from ptir.capture.operands import Scalar
 from ptir.capture.promote import promote, scalar_dtype
 from ptir.capture.tensor import full as filled
@@ -52,12 +52,6 @@ def stack(tensors: Sequence[Tensor], axis: int = 0) -> Tensor:
 def take(tensor: Tensor, indices: Tensor, axis: int = 0) -> Tensor:
     """Slices of ``axis`` by index; the axes of ``indices`` (integers, clamped) replace it."""
     return call("take", tensor, indices, axis=_axis("take", (tensor,), axis, tensor.ndim))
-
-
-def top_k(tensor: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """The ``k`` greatest of the last axis, greatest first, and their i32 indices."""
-    values, indices = call_multi("top_k", tensor, k=k)
-    return values, indices
 
 
 def _promoted(name: str, tensors: Sequence[Tensor]) -> list[Tensor]:

@@ -10,10 +10,18 @@ from ptir.capture import Tensor, call
 from ptir.functional import elementwise as each
 from ptir.functional.arrays import arange, concat, full
 from ptir.functional.check import Checked
-from ptir.functional.define import composite, functional, implementation
+from ptir.functional.define import (
+    composite,
+    functional,
+    implementation,
+    internal_composite,
+    lowering,
+)
 from ptir.functional.elementwise import where
 from ptir.functional.softmax import blocks, divisor, shift, softmax
 from ptir.ir.attributes import Attributes
+from ptir.ops.implementations import INTERNAL_COMPOSITES
+from ptir.ops.schedules import ATTENTION_SPLIT
 from ptir.types import I32, TensorType
 
 _LIMIT: Final = 2**31 - 1
@@ -87,12 +95,41 @@ class _Heads:
         )
         return result.reshape(self.B, self.H, self.T, self.D)
 
+    def split_scores(self, k: Tensor, parts: int) -> Tensor:
+        """``scores`` of all keys, in equal parts: [B,H,T,P,J]."""
+        keys = k.shape[2]
+        scores = self.scores(k, arange(keys))
+        return scores.reshape(self.B, self.H, self.T, parts, keys // parts)
+
+    def split_values(self, weights: Tensor, v: Tensor) -> Tensor:
+        """``values`` of each part of weights[B,H,T,P,J] by itself: [B,H,T,P,D]."""
+        parts, keys = weights.shape[3:]
+        groups, rows = self.grouped[1:]
+        length = self.length.reshape(self.B, 1, 1, 1)
+        stored = arange(parts * keys).reshape(parts * keys, 1) < length
+        result = call(
+            "dot_general",
+            weights.reshape(self.B, groups, rows, parts, keys),
+            where(stored, v, 0.0).reshape(self.B, groups, parts, keys, self.D),
+            lhs_contract=(4,),
+            rhs_contract=(3,),
+            lhs_batch=(0, 1, 3),
+            rhs_batch=(0, 1, 2),
+        )
+        ordered = result.transpose(0, 1, 3, 2, 4)
+        return ordered.reshape(self.B, self.H, self.T, parts, self.D)
+
     def sink(self, sinks: Tensor) -> Tensor:
         """The logit f32[H] of each head's sink, for every query: [B,H,T,1]."""
         return sinks.reshape(1, self.H, 1, 1).broadcast_to(self.B, self.H, self.T, 1)
 
 
-@functional("attention", "softmax of scaled, masked query-key products, applied to the values")
+_SIGNATURE: Final = "q[B,H,T,D] k[B,G,C,D] v[B,G,C,D] start:i32[B] length:i32[B]"
+
+
+@functional(
+    "attention", "softmax of scaled, masked query-key products, applied to the values", _SIGNATURE
+)
 def _attention(
     q: Tensor,
     k: Tensor,
@@ -162,6 +199,51 @@ def _attention_online(
     return result / divisor(total)
 
 
+SPLITS: Final = (8, 4, 2)
+"""Into how many equal parts keys are split: the first that divides them."""
+
+
+def _has_parts(types: Sequence[TensorType], attributes: Attributes) -> str | None:
+    keys = types[1].shape[2]
+    even = keys > 0 and any(keys % parts == 0 for parts in SPLITS)
+    return None if even else f"{keys} keys are no two equal parts"
+
+
+@implementation("attention", "split", supports=_has_parts)
+def _attention_split(*operands: Tensor, **attributes: Any) -> Tensor:
+    """Keys in equal parts side by side, each with its own maximum and sum (Dao et al. 2023)."""
+    return internal_composite(ATTENTION_SPLIT, *operands, **attributes)[0]
+
+
+def _in_parts(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    start: Tensor,
+    length: Tensor,
+    sinks: Tensor | None = None,
+    **attributes: Any,
+) -> Tensor:
+    heads = _Heads(q, start, length, groups=k.shape[1], **attributes)
+    count = next(parts for parts in SPLITS if k.shape[2] % parts == 0)
+    scores = heads.split_scores(k, count)
+    most = scores.max(axis=-1, keepdims=True)
+    weights = each.exp(scores - shift(most))
+    greatest = most.max(axis=3, keepdims=True)
+    sink = None if sinks is None else heads.sink(sinks)
+    if sink is not None:
+        greatest = each.maximum(greatest, sink.reshape(*sink.shape, 1))
+    factors = each.exp(most - shift(greatest))
+    total = (weights.sum(axis=-1, keepdims=True) * factors).sum(axis=3)
+    if sink is not None:
+        total = total + each.exp(sink - shift(greatest.reshape(sink.shape)))
+    result = (heads.split_values(weights, v) * factors).sum(axis=3)
+    return result / divisor(total)
+
+
+INTERNAL_COMPOSITES[ATTENTION_SPLIT] = lowering(_in_parts)
+
+
 def attention(
     q: Tensor,
     k: Tensor,
@@ -205,9 +287,6 @@ def attention(
         "soft_cap": None if soft_cap is None else checked.number("soft_cap", soft_cap, above=0),
     }
     return composite("attention", *operands.values(), **attributes)
-
-
-_SIGNATURE = "q[B,H,T,D] k[B,G,C,D] v[B,G,C,D] start:i32[B] length:i32[B]"
 
 
 def _axis_size(tensor: object, axis: int) -> int:

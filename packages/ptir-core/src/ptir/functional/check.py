@@ -1,19 +1,17 @@
 """What a functional asks of its operands, written as one line of text, and the errors it gives.
 
-A signature such as ``x[...,K] weight:f32|bf16[K,N] bias[N]`` names operands, their element types
-(f32 unless said) and their axes; a letter has one size throughout a call, ``...`` is any axes.
+What a signature is, ``ptir.ops.signature`` says.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
 from typing import Final, NoReturn
 
 from ptir.capture import Tensor
 from ptir.ops.record import type_error
+from ptir.ops.signature import parsed
 from ptir.types import TensorType
 
 STORAGE: Final = "f32|f16|bf16"
@@ -30,36 +28,6 @@ class Operand(TensorType):
         return f"{self.name} {super().__str__()}"
 
 
-@dataclass(frozen=True)
-class Expected:
-    """One operand of a signature: name, element types, axis names; ``open``: more axes lead."""
-
-    name: str
-    dtypes: tuple[str, ...]
-    axes: tuple[str, ...]
-    open: bool
-
-    def __str__(self) -> str:
-        return f"{self.name}[{','.join((('...',) if self.open else ()) + self.axes)}]"
-
-
-_OPERAND = re.compile(r"(?P<name>\w+)(?::(?P<dtypes>[\w|]+))?\[(?P<axes>[\w.,]*)\]")
-
-
-@cache
-def _parsed(signature: str) -> tuple[Expected, ...]:
-    operands = []
-    for text in signature.split():
-        match = _OPERAND.fullmatch(text)
-        if match is None:
-            raise ValueError(f"signature operand {text!r}: write it as weight:f32|bf16[K,N]")
-        axes = tuple(filter(None, match["axes"].split(",")))
-        dtypes = tuple((match["dtypes"] or "f32").split("|"))
-        open_ = axes[:1] == ("...",)
-        operands.append(Expected(match["name"], dtypes, axes[open_:], open_))
-    return tuple(operands)
-
-
 class Checked:
     """Operands that fit a signature: ``checked["D"]`` is the size of axis D.
 
@@ -68,7 +36,7 @@ class Checked:
 
     def __init__(self, functional: str, signature: str, **operands: Tensor) -> None:
         self.functional = functional
-        self.expected = {e.name: e for e in _parsed(signature) if e.name in operands}
+        self.expected = {e.name: e for e in parsed(signature) if e.name in operands}
         self.types = {n: self._operand(n, tensor) for n, tensor in operands.items()}
         self.sizes: dict[str, int] = {}
         self._owner: dict[str, str] = {}

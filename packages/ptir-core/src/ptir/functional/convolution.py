@@ -15,7 +15,13 @@ Two = tuple[int, int]
 LAYOUTS: Final = {"hwio": "KH,KW,I,O", "oihw": "O,I,KH,KW"}
 
 
-@functional("conv2d", "sums of products of a window's channels and weights, plus bias")
+SIGNATURES: Final = {
+    layout: f"x[N,H,W,C] weight:{STORAGE}[{axes}] bias[O]" for layout, axes in LAYOUTS.items()
+}
+"""The operands of ``conv2d`` by layout."""
+
+
+@functional("conv2d", "sums of products of a window's channels and weights, plus bias", SIGNATURES)
 def _conv2d(
     x: Tensor,
     weight: Tensor,
@@ -91,7 +97,7 @@ def conv2d(
     goes to the bottom and the right). Raises ``TypeRuleError``.
     """
     axes = LAYOUTS.get(layout, LAYOUTS["hwio"])
-    signature = f"x[N,H,W,C] weight:{STORAGE}[{axes}] bias[O]"
+    signature = SIGNATURES.get(layout, SIGNATURES["hwio"])
     operands = {"x": x, "weight": weight} | ({} if bias is None else {"bias": bias})
     checked = Checked("conv2d", signature, **operands)
     checked.choice("layout", layout, tuple(LAYOUTS))

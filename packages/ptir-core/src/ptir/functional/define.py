@@ -17,7 +17,9 @@ from ptir.ir.attributes import Attributes
 from ptir.ir.location import UNKNOWN, located
 from ptir.ir.program import Block
 from ptir.ops.implementations import (
+    INTERNAL_COMPOSITES,
     PORTABLE,
+    Accuracy,
     Implementation,
     Lower,
     Supports,
@@ -27,37 +29,50 @@ from ptir.ops.implementations import (
 )
 from ptir.ops.implementations import functional as functional_named
 from ptir.ops.record import op
+from ptir.ops.signature import CallShapes, Measure
 from ptir.types import TensorType
 
 Lowering = TypeVar("Lowering", bound=Callable[..., Any])
 
 
-def functional(name: str, doc: str) -> Callable[[Lowering], Lowering]:
+def functional(
+    name: str,
+    doc: str,
+    signature: str | Mapping[str, str] = "",
+    **sizes: Measure,
+) -> Callable[[Lowering], Lowering]:
     """Define the functional called ``name``; the decorated function is its portable lowering.
 
-    The lowering takes the operands as tensors and the attributes as keywords. Raises
-    ``PluginError`` when the name is taken.
+    The lowering takes the operands as tensors and the attributes as keywords. What overrides can
+    ask about are the axes in ``signature`` (``x[M...,K] weight[K,N]``; one for each ``layout``
+    where that is an attribute) and ``sizes`` besides, each a function of the operands' types and
+    the attributes. Raises ``PluginError`` when the name is taken.
     """
 
     def decorate(function: Lowering) -> Lowering:
-        define_functional(name, doc)
-        return implementation(name, PORTABLE)(function)
+        define_functional(name, doc, CallShapes(signature, sizes))
+        return implementation(name, PORTABLE, accuracy="exact")(function)
 
     return decorate
 
 
 def implementation(
-    functional: str, name: str, *, supports: Supports = always
+    functional: str,
+    name: str,
+    *,
+    supports: Supports = always,
+    accuracy: Accuracy = "reordered",
 ) -> Callable[[Lowering], Lowering]:
     """Add the decorated lowering to a functional under ``name``; its docstring describes it.
 
-    ``supports(operand types, attributes)`` says why a call cannot use it, or None. Raises
-    ``PluginError`` for a taken name and ``UsageError`` for an unknown functional.
+    ``supports(operand types, attributes)`` says why a call cannot use it, or None; ``accuracy`` is
+    one of ``ACCURACIES``. Raises ``PluginError`` for a taken name and ``UsageError`` for an unknown
+    functional.
     """
 
     def decorate(function: Lowering) -> Lowering:
         doc = (function.__doc__ or "").strip().partition("\n")[0]
-        register(Implementation(functional, name, lowering(function), doc, supports))
+        register(Implementation(functional, name, lowering(function), doc, supports, accuracy))
         return function
 
     return decorate
@@ -102,3 +117,8 @@ def called(
     node = results[0].node
     node.location = node.location.inside(name)
     return record(results)
+
+
+def internal_composite(name: str, *operands: Tensor, **attributes: Any) -> tuple[Tensor, ...]:
+    """Record one of the composites that implementations are made of (``INTERNAL_COMPOSITES``)."""
+    return called(name, INTERNAL_COMPOSITES[name], operands, attributes)

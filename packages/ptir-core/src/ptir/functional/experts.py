@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ptir.capture import Tensor, call
+from ptir.capture import Tensor, call, call_multi
 from ptir.functional import elementwise as each
-from ptir.functional.arrays import arange, take, top_k
+from ptir.functional.arrays import arange, take
 from ptir.functional.check import STORAGE, Checked
 from ptir.functional.define import composite, functional
 from ptir.functional.linear import QuantizedWeight, Weight, portable_linear
@@ -30,9 +30,9 @@ def router(
     count, experts = checked.integer("count", count, 1), checked["E"]
     checked.require(count <= experts, "logits", f"count {count} is more than experts E {experts}")
     if over == "chosen":
-        best, chosen = top_k(logits, count)
+        best, chosen = call_multi("top_k", logits, k=count)
         return softmax(best, axis=1), chosen
-    weights, chosen = top_k(softmax(logits, axis=1), count)
+    weights, chosen = call_multi("top_k", softmax(logits, axis=1), k=count)
     return weights / weights.sum(axis=1, keepdims=True) if normalize else weights, chosen
 
 

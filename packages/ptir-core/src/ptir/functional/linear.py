@@ -9,10 +9,11 @@ from typing import Any, Final
 from ptir.capture import Tensor, call
 from ptir.functional.arrays import concat, full
 from ptir.functional.check import STORAGE, Checked
-from ptir.functional.define import composite, functional
+from ptir.functional.define import composite, functional, implementation
 from ptir.functional.quantized import quantized_linear
+from ptir.ir.attributes import Attributes
 from ptir.ops.record import literal, type_error
-from ptir.types import F32, U32
+from ptir.types import F32, U32, TensorType
 from ptir.weights.vectors import DIGITS, FIFTHS_GROUP, FIFTHS_WORDS, Fifths, Vectors
 from ptir.weights.words import NIBBLES, ODD_NIBBLES
 
@@ -197,7 +198,14 @@ def _dense(weight: Weight) -> Tensor:
     return weight.dense() if isinstance(weight, QuantizedWeight) else weight
 
 
-@functional("linear", "x @ weight + bias over the last axis of x")
+SIGNATURES: Final = {
+    layout: f"x[M...,K] weight:{STORAGE}[{axes}] bias[N]"
+    for layout, axes in (("io", "K,N"), ("oi", "N,K"))
+}
+"""The operands of ``linear`` by layout."""
+
+
+@functional("linear", "x @ weight + bias over the last axis of x", SIGNATURES)
 def portable_linear(
     x: Tensor, weight: Tensor, bias: Tensor | None = None, *, layout: str
 ) -> Tensor:
@@ -213,6 +221,25 @@ def portable_linear(
     return result if bias is None else result + bias
 
 
+ROWS: Final = 8
+"""Most rows for which each output is a sum of its own."""
+
+
+def _few_rows(types: Sequence[TensorType], attributes: Attributes) -> str | None:
+    if attributes["layout"] != "oi":
+        return "the inputs of an output are not neighbours; layout oi is taken"
+    rows = types[0].size // max(1, types[0].shape[-1])
+    return None if rows <= ROWS else f"x has {rows} rows; at most {ROWS} are taken"
+
+
+@implementation("linear", "rows", supports=_few_rows)
+def _linear_rows(x: Tensor, weight: Tensor, bias: Tensor | None = None, *, layout: str) -> Tensor:
+    """Each output by itself, a sum along its row of the weight as it is stored: no panels."""
+    products = x.reshape(*x.shape[:-1], 1, x.shape[-1]) * weight.astype(F32)
+    result = products.sum(axis=-1)
+    return result if bias is None else result + bias
+
+
 def linear(x: Tensor, weight: Weight, bias: Tensor | None = None, *, layout: str = "io") -> Tensor:
     """``x @ weight + bias`` over the last axis: x f32[..., K] gives f32[..., N].
 
@@ -222,8 +249,7 @@ def linear(x: Tensor, weight: Weight, bias: Tensor | None = None, *, layout: str
     """
     if isinstance(weight, QuantizedWeight):
         return _quantized(x, weight, bias, layout)
-    axes = {"io": "K,N", "oi": "N,K"}.get(layout, "K,N")
-    signature = f"x[...,K] weight:{STORAGE}[{axes}] bias[N]"
+    signature = SIGNATURES.get(layout, SIGNATURES["io"])
     operands = {"x": x, "weight": weight} | ({} if bias is None else {"bias": bias})
     checked = Checked("linear", signature, **operands)
     checked.choice("layout", layout, ("io", "oi"))
@@ -240,7 +266,10 @@ def _quantized(x: Tensor, weight: QuantizedWeight, bias: Tensor | None, layout: 
     )
 
 
-@functional("embedding", "rows of a table by index")
+_TABLE: Final = f"table:{STORAGE}[V,D] ids:i32[T...]"
+
+
+@functional("embedding", "rows of a table by index", _TABLE)
 def _embedding(table: Tensor, ids: Tensor) -> Tensor:
     return call("take", table, ids, axis=0).astype(F32)
 
@@ -252,6 +281,6 @@ def embedding(table: Weight, ids: Tensor) -> Tensor:
     Raises ``TypeRuleError``.
     """
     table = _dense(table)
-    checked = Checked("embedding", f"table:{STORAGE}[V,D] ids:i32[...]", table=table, ids=ids)
+    checked = Checked("embedding", _TABLE, table=table, ids=ids)
     checked.require(checked["V"] > 0, "table", "table has no rows; at least one is needed")
     return composite("embedding", table, ids)

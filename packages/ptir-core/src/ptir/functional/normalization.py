@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from ptir.capture import Tensor
 from ptir.functional import elementwise as each
 from ptir.functional.check import Checked
@@ -13,13 +15,17 @@ def _mean(x: Tensor) -> Tensor:
     return x.sum(axis=-1, keepdims=True) / float(x.shape[-1])
 
 
-@functional("layer_norm", "(x - mean) / sqrt(variance + epsilon) * weight + bias")
+_LAYER: Final = "x[M...,D] weight[D] bias[D]"
+_RMS: Final = "x[M...,D] weight[D]"
+
+
+@functional("layer_norm", "(x - mean) / sqrt(variance + epsilon) * weight + bias", _LAYER)
 def _layer_norm(x: Tensor, weight: Tensor, bias: Tensor, *, epsilon: float) -> Tensor:
     centred = x - _mean(x)
     return centred * each.rsqrt(_mean(centred * centred) + epsilon) * weight + bias
 
 
-@functional("rms_norm", "x / sqrt(mean(x * x) + epsilon) * weight")
+@functional("rms_norm", "x / sqrt(mean(x * x) + epsilon) * weight", _RMS)
 def _rms_norm(x: Tensor, weight: Tensor, *, epsilon: float) -> Tensor:
     return x * each.rsqrt(_mean(x * x) + epsilon) * weight
 
@@ -39,7 +45,7 @@ def layer_norm(x: Tensor, weight: Tensor, bias: Tensor, *, epsilon: float = 1e-5
     The variance is the mean square of the centred values. Raises ``TypeRuleError``. Source: Ba,
     Kiros and Hinton, "Layer Normalization", 2016.
     """
-    checked = Checked("layer_norm", "x[...,D] weight[D] bias[D]", x=x, weight=weight, bias=bias)
+    checked = Checked("layer_norm", _LAYER, x=x, weight=weight, bias=bias)
     return composite("layer_norm", x, weight, bias, epsilon=_epsilon(checked, epsilon))
 
 
@@ -49,7 +55,7 @@ def rms_norm(x: Tensor, weight: Tensor, *, epsilon: float) -> Tensor:
     Raises ``TypeRuleError``. Source: Zhang and Sennrich, "Root Mean Square Layer Normalization",
     2019.
     """
-    checked = Checked("rms_norm", "x[...,D] weight[D]", x=x, weight=weight)
+    checked = Checked("rms_norm", _RMS, x=x, weight=weight)
     return composite("rms_norm", x, weight, epsilon=_epsilon(checked, epsilon))
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from ptir.capture import Tensor, call
 from ptir.functional.check import Checked
-from ptir.functional.define import composite, functional
+from ptir.functional.define import composite, functional, implementation
 from ptir.functional.window import Padding, Pair, checked_window
 from ptir.ir.attributes import Literal
+from ptir.ops.signature import Measure
 from ptir.ops.sliding import window_dimensions
 
 Two = tuple[int, int]
@@ -28,18 +31,38 @@ def _reduce(
     )
 
 
-@functional("max_pool2d", "the greatest element of each window")
+_IMAGES: Final = "x[N,H,W,C]"
+_WINDOW: Final[dict[str, Measure]] = {
+    "KH": lambda types, attributes: attributes["window"][0],
+    "KW": lambda types, attributes: attributes["window"][1],
+}
+
+
+@functional("max_pool2d", "the greatest element of each window", _IMAGES, **_WINDOW)
 def _max_pool2d(
     x: Tensor, *, window: Two, strides: Two, low: Two, high: Two, dilation: Two
 ) -> Tensor:
     return _reduce("max", x, window, strides, low, high, dilation)
 
 
-@functional("avg_pool2d", "the average of each window")
+@functional("avg_pool2d", "the average of each window", _IMAGES, **_WINDOW)
 def _avg_pool2d(
     x: Tensor, *, window: Two, strides: Two, low: Two, high: Two, count_include_pad: bool
 ) -> Tensor:
     total = _reduce("sum", x, window, strides, low, high, (1, 1))
+    return _averaged(total, x, window, strides, low, high, count_include_pad)
+
+
+def _averaged(
+    total: Tensor,
+    x: Tensor,
+    window: Two,
+    strides: Two,
+    low: Two,
+    high: Two,
+    count_include_pad: bool,
+) -> Tensor:
+    """Sums of windows over x, divided by how many elements count."""
     if count_include_pad or not any((*low, *high)):
         return total / float(window[0] * window[1])
     rows, columns = (
@@ -53,6 +76,33 @@ def _constant(table: list[list[list[float]]]) -> Tensor:
     import numpy as np
 
     return call("constant", value=Literal.of(np.array(table, np.float32)))
+
+
+def _in_turn(
+    kind: str, x: Tensor, window: Two, strides: Two, low: Two, high: Two, dilation: Two
+) -> Tensor:
+    """``_reduce`` along W, and of that along H."""
+    (down, across), (step_h, step_w), (space_h, space_w) = window, strides, dilation
+    top, bottom = low[0], high[0]
+    rows = _reduce(kind, x, (1, across), (1, step_w), (0, low[1]), (0, high[1]), (1, space_w))
+    return _reduce(kind, rows, (down, 1), (step_h, 1), (top, 0), (bottom, 0), (space_h, 1))
+
+
+@implementation("max_pool2d", "separable", accuracy="exact")
+def _max_pool2d_separable(
+    x: Tensor, *, window: Two, strides: Two, low: Two, high: Two, dilation: Two
+) -> Tensor:
+    """Along W, then along H: KH + KW comparisons for a window instead of KH x KW."""
+    return _in_turn("max", x, window, strides, low, high, dilation)
+
+
+@implementation("avg_pool2d", "separable")
+def _avg_pool2d_separable(
+    x: Tensor, *, window: Two, strides: Two, low: Two, high: Two, count_include_pad: bool
+) -> Tensor:
+    """Along W, then along H: KH + KW additions for a window instead of KH x KW."""
+    total = _in_turn("sum", x, window, strides, low, high, (1, 1))
+    return _averaged(total, x, window, strides, low, high, count_include_pad)
 
 
 def max_pool2d(
@@ -69,7 +119,7 @@ def max_pool2d(
     one for W. Padding is -inf, at most half the window, and given as for ``conv2d``. Raises
     ``TypeRuleError``.
     """
-    checked = Checked("max_pool2d", "x[N,H,W,C]", x=x)
+    checked = Checked("max_pool2d", _IMAGES, x=x)
     over = checked_window(checked, window, strides, padding, dilation, sees_something=True)
     return composite("max_pool2d", x, window=over.window, **over.named)
 
@@ -88,7 +138,7 @@ def avg_pool2d(
     it does not count, and the average is over the elements of x that a window sees. Raises
     ``TypeRuleError``.
     """
-    checked = Checked("avg_pool2d", "x[N,H,W,C]", x=x)
+    checked = Checked("avg_pool2d", _IMAGES, x=x)
     known = isinstance(count_include_pad, bool)
     shown = f"count_include_pad is {count_include_pad!r}; it must be True or False"
     checked.require(known, "", shown)

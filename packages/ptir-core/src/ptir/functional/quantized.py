@@ -70,7 +70,12 @@ def _axis(name: str, x: Tensor, axis: int) -> int:
     return axis % x.ndim
 
 
-@functional("quantized_linear", "linear with a weight of a few bits per value")
+@functional(
+    "quantized_linear",
+    "linear with a weight of a few bits per value",
+    "x[M...,K]",
+    N=lambda types, attributes: types[2].shape[0 if attributes["layout"] == "oi" else 1],
+)
 def _quantized_linear(
     x: Tensor,
     words: Tensor,

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from ptir.capture import Tensor
 from ptir.functional import elementwise as each
-from ptir.functional.define import called, implementation, lowering
+from ptir.functional.define import implementation, internal_composite, lowering
 from ptir.functional.elementwise import where
 from ptir.functional.linear import portable_linear
 from ptir.functional.quantized import dequantize
@@ -35,7 +35,7 @@ def _bf16_weights(types: Sequence[TensorType], attributes: Attributes) -> str | 
     return None if found == BF16 else f"the weight is {found.name}; bf16 takes bf16 weights"
 
 
-@implementation("linear", "bf16", supports=_bf16_weights)
+@implementation("linear", "bf16", supports=_bf16_weights, accuracy="narrower")
 def _linear_bf16(x: Tensor, weight: Tensor, bias: Tensor | None = None, *, layout: str) -> Tensor:
     """Activations rounded to bf16, for weights in bf16: products exact, sums in f32."""
     result = internal_composite(PAIRS, x.astype(BF16), weight, layout=layout)[0]
@@ -46,7 +46,7 @@ def _pairs(x: Tensor, weight: Tensor, *, layout: str) -> Tensor:
     return portable_linear(x.astype(F32), weight, layout=layout)
 
 
-@implementation("quantized_linear", "int8")
+@implementation("quantized_linear", "int8", accuracy="narrower")
 def _linear_int8(
     x: Tensor,
     words: Tensor,
@@ -111,8 +111,3 @@ INTERNAL_COMPOSITES.update(
         PAIRS: lowering(_pairs),
     }
 )
-
-
-def internal_composite(name: str, *operands: Tensor, **attributes: Any) -> tuple[Tensor, ...]:
-    """Record one of the composites that implementations are made of (``INTERNAL_COMPOSITES``)."""
-    return called(name, INTERNAL_COMPOSITES[name], operands, attributes)

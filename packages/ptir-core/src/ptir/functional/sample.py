@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import math
 
-from ptir.capture import Tensor, call
+from ptir.capture import Tensor, call, call_multi
 from ptir.functional import elementwise as each
 from ptir.functional.arrays import arange, concat, full
-from ptir.functional.arrays import top_k as greatest
 from ptir.functional.check import Checked
 from ptir.functional.define import composite, functional
 from ptir.functional.elementwise import where
@@ -29,7 +28,7 @@ def _sample(
         operand.reshape(B, 1) for operand in (temperature, top_k, top_p, min_p, uniform)
     )
     sampled = heat > 0.0
-    ordered, order = greatest(logits, V)
+    ordered, order = call_multi("top_k", logits, k=V)
     rank = arange(V).reshape(1, V)
     scaled = (ordered - shift(ordered[:, :1])) / where(sampled, heat, 1.0)
     alive = (ordered > -math.inf) & ((rank < k) | (k <= 0))

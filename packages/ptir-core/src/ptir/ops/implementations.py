@@ -1,26 +1,33 @@
-"""The table of functionals and their implementations, and the policies that choose among them.
+"""The table of functionals and their implementations.
 
-``ptir.functional`` and plugins fill the table; the select pass reads it. Policies come from
-``with overrides(...)``, the command line and checkpoint configuration, all through one context.
+``ptir.functional`` and plugins fill the table; the select pass reads it, and chooses as the
+overrides say (``ptir.ops.overriding``).
 """
 
 from __future__ import annotations
 
 import importlib
-import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
+import inspect
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
 from ptir.errors import PluginError, UsageError, unknown_name
 from ptir.ir.attributes import Attributes
 from ptir.ir.program import Block
+from ptir.ops.signature import CallShapes
 from ptir.types import TensorType
 
 Lower = Callable[[Sequence[TensorType], Attributes], Block]
 Supports = Callable[[Sequence[TensorType], Attributes], "str | None"]
+
+Accuracy = Literal["exact", "reordered", "narrower"]
+ACCURACIES: Final[dict[Accuracy, str]] = {
+    "exact": "every bit is that of the portable lowering",
+    "reordered": "sums in another order, or rounded a few times more, in the same type",
+    "narrower": "factors are rounded to a narrower type; never chosen but by name",
+}
+"""How an implementation's results may differ from those of the portable one."""
 
 PORTABLE: Final = "portable"
 BACKEND: Final = "backend"
@@ -37,7 +44,8 @@ def always(types: Sequence[TensorType], attributes: Attributes) -> str | None:
 class Implementation:
     """One lowering of a functional: ``lower(operand types, attributes)`` gives a closed block.
 
-    ``supports`` returns why a call cannot use it, or None.
+    ``supports`` returns why a call cannot use it, or None. ``accuracy`` says how its results may
+    differ from the portable ones.
     """
 
     functional: str
@@ -45,6 +53,7 @@ class Implementation:
     lower: Lower = field(compare=False)
     doc: str = ""
     supports: Supports = field(default=always, compare=False)
+    accuracy: Accuracy = "reordered"
 
 
 @dataclass(frozen=True)
@@ -54,6 +63,17 @@ class Functional:
     name: str
     doc: str
     implementations: dict[str, Implementation] = field(compare=False)
+    shapes: CallShapes = field(default=CallShapes(), compare=False)
+    """The sizes of its calls that overrides can ask about, and that choices are remembered by."""
+
+    @property
+    def attributes(self) -> tuple[str, ...]:
+        """The names of its attributes, where its portable lowering shows them."""
+        portable = self.implementations.get(PORTABLE)
+        if portable is None or not hasattr(portable.lower, "__wrapped__"):
+            return ()
+        parameters = inspect.signature(inspect.unwrap(portable.lower)).parameters.values()
+        return tuple(p.name for p in parameters if p.kind is p.KEYWORD_ONLY)
 
 
 FUNCTIONALS: Final[dict[str, Functional]] = {}
@@ -69,11 +89,11 @@ No program is lowered to them: they are found in programs, and raised to the fun
 """
 
 
-def define_functional(name: str, doc: str) -> Functional:
+def define_functional(name: str, doc: str, shapes: CallShapes | None = None) -> Functional:
     """Add a functional to the table; a name that exists already is an error."""
     if name in FUNCTIONALS:
         raise PluginError(f"functional {name!r} is defined twice; choose another name")
-    FUNCTIONALS[name] = Functional(name, doc, {})
+    FUNCTIONALS[name] = Functional(name, doc, {}, shapes or CallShapes())
     return FUNCTIONALS[name]
 
 
@@ -109,84 +129,3 @@ def functional(name: str) -> Functional:
     if found is None:
         raise UsageError(unknown_name("functional", name, FUNCTIONALS))
     return found
-
-
-@dataclass(frozen=True)
-class Policy:
-    """How a functional's implementation is chosen.
-
-    ``default`` takes the backend's claim, else ``portable``; ``force`` takes ``implementation``;
-    ``benchmark`` times all that apply and keeps at most ``cache`` results per functional.
-    """
-
-    kind: Literal["default", "force", "benchmark"] = "default"
-    implementation: str = ""
-    cache: int = 64
-
-    def __str__(self) -> str:
-        match self.kind:
-            case "force":
-                return f"force={self.implementation}"
-            case "benchmark":
-                return f"benchmark(cache={self.cache})"
-            case _:
-                return "default"
-
-
-_BENCHMARK = re.compile(r"benchmark(?:\(cache=(?P<cache>[1-9][0-9]*)\))?")
-
-
-def parse_policy(functional_name: str, text: str) -> Policy:
-    """The policy written as ``text`` for a functional; raises ``UsageError`` naming what exists."""
-    known = functional(functional_name).implementations
-    if text == "default":
-        return Policy()
-    if match := _BENCHMARK.fullmatch(text):
-        return Policy("benchmark", cache=int(match["cache"] or 64))
-    kind, separator, name = text.partition("=")
-    if kind != "force" or not separator:
-        raise UsageError(
-            f"override {functional_name}={text!r}: policies are default, force=NAME and"
-            " benchmark(cache=N)"
-        )
-    if name not in known and name != BACKEND:
-        kind = f"implementation of {functional_name}"
-        raise UsageError(unknown_name(kind, name, [*known, BACKEND]))
-    return Policy("force", name)
-
-
-def parse_override(text: str) -> tuple[str, Policy]:
-    """``FUNCTIONAL=POLICY`` as given to ``--override``; raises ``UsageError``."""
-    name, separator, policy = text.partition("=")
-    if not separator:
-        raise UsageError(f"override {text!r}: write FUNCTIONAL=POLICY, e.g. softmax=force=online")
-    return name, parse_policy(name, policy)
-
-
-Overrides = tuple[tuple[str, Policy], ...]
-
-_active: ContextVar[Overrides] = ContextVar("ptir_overrides", default=())
-
-
-def active_overrides() -> Overrides:
-    """The policies in force here, ordered by functional; part of every plan's key."""
-    return _active.get()
-
-
-@contextmanager
-def overrides(
-    policies: Mapping[str, str | Policy] | None = None, **more: str | Policy
-) -> Iterator[None]:
-    """Choose implementations inside a ``with`` block: ``overrides(softmax="force=online")``.
-
-    Inner blocks win over outer ones. Raises ``UsageError`` for unknown functionals,
-    implementations or policies, with the nearest names.
-    """
-    chosen = dict(active_overrides())
-    for name, policy in {**(policies or {}), **more}.items():
-        chosen[name] = parse_policy(name, str(policy))
-    token = _active.set(tuple(sorted(chosen.items(), key=lambda item: item[0])))
-    try:
-        yield
-    finally:
-        _active.reset(token)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from ptir.backend.contract import Backend, Derivation, Device
 from ptir.ir.program import Program
-from ptir.ops.implementations import Overrides
+from ptir.ops.policies import Overrides
 
 
 @dataclass

@@ -27,15 +27,14 @@ from ptir.ops.implementations import (
     OWN,
     PORTABLE,
     Lower,
-    Policy,
     functional,
     known_lowerings,
 )
+from ptir.ops.policies import Call, Override, Policy, strongest
 from ptir.ops.record import op
 from ptir.ops.verify import WRONG_KIND
-from ptir.passes.benchmark import fastest
+from ptir.passes.benchmark import TimedCall, fastest, known_choice
 from ptir.passes.context import PassContext
-from ptir.passes.legalize import legalize
 from ptir.rewrite.engine import descend
 from ptir.types import TensorType
 
@@ -45,7 +44,19 @@ def select(program: Program, context: PassContext) -> Program:
 
     Raises ``UnsupportedError`` where a forced implementation does not apply.
     """
-    return replace(program, main=_Selection(context).block(program.main))
+    stored = stored_values(program) if context.overrides else frozenset[int]()
+    selection = _Selection(context, stored)
+    return replace(program, main=selection.main(program.main))
+
+
+def stored_values(program: Program) -> frozenset[int]:
+    """The values of the main block that parameters alone decide: those a model has in memory."""
+    ports = enumerate(program.ports)
+    found = {number for number, port in ports if port.kind == "parameter"}
+    for results, instruction in program.main.numbered():
+        if instruction.operands and found.issuperset(instruction.operands):
+            found |= {*results}
+    return frozenset(found)
 
 
 @dataclass(frozen=True)
@@ -54,6 +65,8 @@ class _Call:
 
     query: OpQuery
     lowering: Block
+    stored: tuple[bool, ...]
+    """Which operands come from parameters alone."""
 
     @property
     def types(self) -> tuple[TensorType, ...]:
@@ -75,33 +88,51 @@ def _without(attributes: Attributes, *names: str) -> Attributes:
 class _Selection:
     """Chooses for one program; equal calls are settled once."""
 
-    def __init__(self, context: PassContext) -> None:
+    def __init__(self, context: PassContext, stored: frozenset[int]) -> None:
         self._context = context
-        self._policies = dict(context.overrides)
-        self._settled: dict[tuple[OpQuery, Block], tuple[str, Block]] = {}
+        self._stored = stored
+        self._overrides: dict[str, list[Override]] = {}
+        for one in context.overrides:
+            self._overrides.setdefault(one.functional, []).append(one)
+        self._settled: dict[_Call, tuple[str, Block]] = {}
+
+    def main(self, block: Block) -> Block:
+        """The block whose inputs are the program's ports."""
+        stored = self._stored
+        if not stored:
+            return self.block(block)
+
+        def visit(instruction: Instruction, operands: tuple[Ref, ...]) -> Sequence[Ref]:
+            which = tuple(value in stored for value in instruction.operands)
+            return self._visit(instruction, operands, which)
+
+        return rebuild(block, visit)
 
     def block(self, block: Block) -> Block:
         return rebuild(block, self._visit)
 
-    def _visit(self, instruction: Instruction, operands: tuple[Ref, ...]) -> Sequence[Ref]:
+    def _visit(
+        self, instruction: Instruction, operands: tuple[Ref, ...], stored: tuple[bool, ...] = ()
+    ) -> Sequence[Ref]:
         if instruction.op != "composite":
             return repeat(descend(instruction, self.block), operands)
         attributes = _without(instruction.attributes, "implementation")
         types = tuple(operand.type for operand in operands)
         query = OpQuery("composite", attributes, types, instruction.types)
-        chosen, lowering = self._settle(_Call(query, instruction.regions[0]))
+        chosen, lowering = self._settle(
+            _Call(query, instruction.regions[0], stored or (False,) * len(operands))
+        )
         named = Attributes({**attributes, "implementation": chosen})
         where = instruction.location.inside(instruction.name, chosen)
         settled = replace(instruction, attributes=named, regions=(lowering,), location=where)
         return repeat(settled, operands)
 
     def _settle(self, call: _Call) -> tuple[str, Block]:
-        key = (call.query, call.lowering)
-        if key not in self._settled:
+        if call not in self._settled:
             chosen, reason = self._choose(call)
             events.emit(events.ImplementationChosen(call.query.name, chosen, reason))
-            self._settled[key] = (chosen, self._lowering(call, chosen))
-        return self._settled[key]
+            self._settled[call] = (chosen, self._lowering(call, chosen))
+        return self._settled[call]
 
     def _lowering(self, call: _Call, chosen: str) -> Block:
         if chosen == BACKEND:
@@ -111,11 +142,29 @@ class _Selection:
     def _choose(self, call: _Call) -> tuple[str, str]:
         if not _is_functional(call):
             return OWN, f"its lowering is not that of {call.query.name} on these operands"
-        policy = self._policies.get(call.query.name, Policy())
-        if policy.kind == "force":
-            return self._forced(call, policy.implementation), str(policy)
-        if policy.kind == "benchmark":
-            return self._timed(call, policy), str(policy)
+        override = self._override(call)
+        policy = override.policy if override is not None else Policy()
+        by = "" if override is None else f"{override}, {override.origin.text}"
+        match policy.kind:
+            case "force":
+                return self._forced(call, policy.implementation), by
+            case "benchmark":
+                return self._timed(call, policy), by
+            case "tuned" if known := known_choice(_timed(call), self._names(call), self._context):
+                return known, by
+        chosen, reason = self._default(call)
+        return chosen, f"{by}: {reason}" if by else reason
+
+    def _override(self, call: _Call) -> Override | None:
+        """What decides about the call, of all that is asked for its functional."""
+        asked = self._overrides.get(call.query.name)
+        if asked is None:
+            return None
+        where = self._context.backend.name, self._context.device.index
+        found = functional(call.query.name)
+        return strongest(asked, Call.of(found, call.types, call.attributes, *where))
+
+    def _default(self, call: _Call) -> tuple[str, str]:
         reason = self._refusal(call)
         if reason is None:
             return BACKEND, f"{self._context.backend.name} takes it"
@@ -136,25 +185,42 @@ class _Selection:
             f" choose another implementation of {call.query.name} or drop the override"
         )
 
-    def _timed(self, call: _Call, policy: Policy) -> str:
-        names = functional(call.query.name).implementations
+    def _names(self, call: _Call) -> list[str]:
+        """What may be chosen by time: all that applies and is as accurate as the portable one."""
+        known = functional(call.query.name).implementations.values()
+        names = [one.name for one in known if one.accuracy != "narrower"]
         applying = [name for name in names if _unsupported(call, name) is None]
-        if self._refusal(call) is None:
-            applying.append(BACKEND)
-        candidates = {name: partial(self._program, call, name) for name in applying}
-        return fastest(call.query, candidates, self._context, policy.cache)
+        return [*applying, BACKEND] if self._refusal(call) is None else applying
+
+    def _timed(self, call: _Call, policy: Policy) -> str:
+        names = self._names(call)
+        candidates = {name: partial(self._program, call, name) for name in names}
+        default, _ = self._default(call)
+        if len(names) == 1 and names == [default]:
+            return default
+        return fastest(_timed(call), candidates, default, self._context, policy.cache)
 
     def _program(self, call: _Call, chosen: str) -> Program:
-        """The call alone as a program that is ready to compile."""
+        """The call alone as a program, its implementation chosen; parameters are its parameters."""
         attributes = Attributes({**call.query.attributes, "implementation": chosen})
         results = call.query.results
         operands = tuple(range(len(call.types)))
         lowering = self._lowering(call, chosen)
-        instruction = Instruction("composite", operands, attributes, results, (lowering,))
+        # Ports of inputs come first, as in every program.
+        order = sorted(operands, key=lambda number: call.stored[number])
+        place = {number: at for at, number in enumerate(order)}
+        given = tuple(place[number] for number in operands)
+        instruction = Instruction("composite", given, attributes, results, (lowering,))
         outputs = tuple(range(len(operands), len(operands) + len(results)))
-        ports = tuple(Port(f"operand{number}") for number in operands)
-        program = Program(Block(call.types, (instruction,), outputs), ports)
-        return legalize(program, self._context)
+        types = tuple(call.types[number] for number in order)
+        ports = tuple(
+            Port(f"operand{n}", "parameter" if call.stored[n] else "input") for n in order
+        )
+        return Program(Block(types, (instruction,), outputs), ports)
+
+
+def _timed(call: _Call) -> TimedCall:
+    return TimedCall(call.query, call.stored)
 
 
 @functools.lru_cache(maxsize=1024)

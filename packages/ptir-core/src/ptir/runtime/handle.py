@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, fields
 from functools import cached_property, partial
 from numbers import Integral
@@ -21,7 +21,8 @@ from ptir.models.nextn import Predicting
 from ptir.models.table import GENERATES
 from ptir.nn.module import recording
 from ptir.nn.state import LayerState, whole
-from ptir.ops.implementations import active_overrides, overrides
+from ptir.ops.overriding import in_force
+from ptir.ops.policies import Override
 from ptir.params.store import ParamStore
 from ptir.runtime.generate import GenerationRun
 from ptir.runtime.generation import Generation, SamplingOptions
@@ -57,7 +58,7 @@ class Model:
     target: Target
     text: CheckpointText
     context: int
-    overrides: Mapping[str, str]
+    overrides: tuple[Override, ...]
     load_seconds: float
     cache_dtype: DType = F32
     swa_full: bool = False
@@ -68,8 +69,8 @@ class Model:
         self._every = jit(self._all_logits)
 
     def policies(self) -> AbstractContextManager[None]:
-        """The model's own overrides, in force where the caller has not set another policy."""
-        return overrides({**self.overrides, **dict(active_overrides())})
+        """The model's own overrides, in force where nothing stronger says otherwise (``RANKS``)."""
+        return in_force(self.overrides) if self.overrides else nullcontext()
 
     @property
     def tokenizer(self) -> Tokenizer | None:

@@ -38,6 +38,7 @@ from ptir.params.streaming import StreamedParameters, memory_budget
 from ptir.runtime.fast import fast_policies
 from ptir.runtime.handle import Model
 from ptir.runtime.held import held_parameters, packed_forms, types_taken
+from ptir.runtime.model_overrides import configured_overrides, model_overrides
 from ptir.runtime.prepacked import prepacked, streamed_weights
 from ptir.runtime.specs import resolve
 from ptir.runtime.tokenizer import CheckpointText, text_of
@@ -69,8 +70,9 @@ def load_model(
     may still see; with ``swa_full`` they keep the whole text. ``seed`` is the one of random
     weights. ``fast`` rounds activations for the processor's dot instructions
     (docs/reference/accuracy.md); it is an error where there are none for the format. ``overrides``
-    add to those in the checkpoint's config (``ptir_overrides``) and to what ``fast`` chooses;
-    policies that are in force when the model runs (``with ptir.overrides(...)``) win over all.
+    maps functionals, with conditions or without, to policies; they win over what `ptir tune` found,
+    over plugins, the checkpoint's config (``ptir_overrides``) and what ``fast`` chooses, and lose
+    to the environment, the command line and ``with ptir.overrides(...)``.
     ``device_memory`` (bytes, or a text such as ``2GiB``) is a budget for weights, caches and
     intermediates together: weights are read again for every step as far as they do not fit, with
     the same results. Raises ``CheckpointError``, ``UsageError``, ``UnsupportedError`` or
@@ -87,6 +89,7 @@ def load_model(
     target = default_target(backend)
     types = storage_rule(dtype, types_taken(target))
     chosen = fast_policies(_multiplied(read, quant, types), target) if fast else {}
+    asked = model_overrides(str(checkpoint.path), read.policies, chosen, overrides or {})
     held = held_parameters(read.module, read.source, quant, str(checkpoint.path))
     place = prepacked if budget is None else streamed_weights
     streamed = None if budget is None else StreamedParameters(budget, target)
@@ -105,7 +108,7 @@ def load_model(
         target=target,
         text=read.text,
         context=read.context,
-        overrides={**read.policies, **chosen, **(overrides or {})},
+        overrides=asked,
         load_seconds=time.perf_counter() - began,
         cache_dtype=cached,
         swa_full=swa_full,
@@ -188,7 +191,7 @@ def described_weights(checkpoint: Checkpoint) -> DescribedWeights:
         source=source,
         module=module,
         context=architecture.context(config),
-        policies=_configured_overrides(config),
+        policies=configured_overrides(config),
     )
 
 
@@ -276,13 +279,6 @@ def _architecture(config: Mapping[str, Any]) -> ModelDefinition:
         return definition(found if nameable else short(found))
     except UsageError as error:
         raise CheckpointError(f"config.json: {error}") from error
-
-
-def _configured_overrides(config: Mapping[str, Any]) -> dict[str, str]:
-    found = config.get("ptir_overrides", {})
-    if not isinstance(found, Mapping):
-        raise CheckpointError(f"config.json: ptir_overrides {found!r} is not an object")
-    return {str(name): str(policy) for name, policy in found.items()}
 
 
 def unprefixed(source: ParamSource, architecture: ModelDefinition) -> ParamSource:

@@ -12,7 +12,7 @@ from ptir.backend.explanation import SELECTING, functional_of
 from ptir.capture.jit import record
 from ptir.errors import UsageError
 from ptir.nn.state import by_layer, tensor_names
-from ptir.ops.implementations import active_overrides
+from ptir.ops.overriding import active_overrides
 from ptir.ops.record import OPS
 from ptir.partition.build import partition
 from ptir.partition.costs import Costs

@@ -9,6 +9,7 @@ from ptir.codegen.schedules.family import Family, whole
 from ptir.codegen.weights import experts, rounded
 from ptir.codegen.weights.filters import NAME, STORED
 from ptir.ops.rounded import BYTES, PAIRS, ROUND
+from ptir.ops.schedules import ATTENTION_SPLIT
 from ptir.types import F32
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ _ROWS: Final = (
     Family(
         "attention",
         "attention.serial",
-        composites={"attention": whole(F32)},
+        composites={"attention": whole(F32), ATTENTION_SPLIT: whole(F32)},
         emit="attention.tiles",
         emit_cooperative="attention.mma",
         measured=("coop",),

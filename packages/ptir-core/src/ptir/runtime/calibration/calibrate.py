@@ -21,6 +21,7 @@ from ptir.runtime.calibration.text import documents, windows
 from ptir.runtime.handle import Model
 from ptir.runtime.likelihood import WINDOW
 from ptir.runtime.load import Described
+from ptir.runtime.model_overrides import model_overrides
 from ptir.runtime.session import Progress
 from ptir.weights import WeightFormat
 
@@ -98,7 +99,7 @@ def _model(checkpoint: Checkpoint, read: Described, target: Target) -> Model:
         target=target,
         text=read.text,
         context=read.context,
-        overrides=read.policies,
+        overrides=model_overrides(str(checkpoint.path), read.policies, {}, {}),
         load_seconds=0.0,
     )
 

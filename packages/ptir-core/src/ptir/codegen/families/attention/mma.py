@@ -30,13 +30,14 @@ from ptir.codegen.schedules.mma_fragments import Fragments, Stage
 from ptir.codegen.schedules.mma_shared_tiles import PAD
 from ptir.codegen.schedules.mma_tile import LARGEST
 from ptir.codegen.schedules.workgroup import Workgroup
+from ptir.ops.schedules import ATTENTION_SPLIT
 from ptir.types import BF16, BOOL, F32, I32, U32
 
 
 def emit_cooperative(fusion: Fusion, context: EmitContext) -> Kernel | None:
     """By matrix instructions where they are exact and pay, else without, keys perhaps split."""
     made = MmaAttention(fusion, context)
-    if made.blocks is None:
+    if made.blocks is None or made.made.name == ATTENTION_SPLIT:
         return split.emit_cooperative(fusion, context)
     return made.by_matrices()
 

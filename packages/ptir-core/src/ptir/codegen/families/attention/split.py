@@ -23,8 +23,11 @@ from ptir.codegen.families.attention.serial import NOW, TOTAL, Attention
 from ptir.codegen.kernel_ir.conditions import less
 from ptir.codegen.kernel_ir.values import Read
 from ptir.codegen.schedules.kernel import EmitContext, Fusion, Kernel, finish_kernel, scratch_value
+from ptir.ops.schedules import ATTENTION_SPLIT
 from ptir.types import BOOL, F32, I32, TensorType
 
+LEAST = 2
+"""Parts of the keys where somebody asked for them."""
 MOSTS, TOTALS, VALUES = range(3)
 """The scratch memories: ``[part, row]`` of each key head, and ``[part, row, place]``."""
 
@@ -37,6 +40,8 @@ def emit_cooperative(fusion: Fusion, context: EmitContext) -> Kernel | None:
         return None
     entries = 1 if whole.updates else -(-whole.rows // block.rows)
     parts = splits_of(context, whole.B * whole.G * entries, whole.C)
+    if whole.made.name == ATTENTION_SPLIT:
+        parts = max(parts, min(LEAST, whole.C))
     if parts == 1:
         return whole.kernel_of_groups(block)
     split = SplitAttention(fusion, context, parts)

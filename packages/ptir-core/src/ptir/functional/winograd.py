@@ -1,0 +1,105 @@
+"""Convolution by Winograd's minimal filtering, F(2x2, 3x3): 2 x 2 outputs from 4 x 4 inputs.
+
+Each tile takes 16 products a channel instead of 36. Tiles and filters are transformed by additions,
+which round a few times more, and what is not finite reaches all four outputs of its tile. Source:
+Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks", 2016.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from ptir.capture import Tensor, call
+from ptir.functional.arrays import stack
+from ptir.functional.convolution import Two
+from ptir.functional.define import implementation
+from ptir.ir.attributes import Attributes
+from ptir.types import F32, TensorType
+
+Slices = Sequence[Tensor]
+Transform = Callable[[Slices], list[Tensor]]
+
+TILE: Final = 4
+"""Inputs along an axis of a tile."""
+STEP: Final = 2
+"""Outputs along an axis of a tile."""
+TAPS: Final = 3
+
+
+def _inputs(d: Slices) -> list[Tensor]:
+    return [d[0] - d[2], d[1] + d[2], d[2] - d[1], d[1] - d[3]]
+
+
+def _filters(g: Slices) -> list[Tensor]:
+    ends = g[0] + g[2]
+    return [g[0], (ends + g[1]) * 0.5, (ends - g[1]) * 0.5, g[2]]
+
+
+def _outputs(m: Slices) -> list[Tensor]:
+    return [m[0] + m[1] + m[2], m[1] - m[2] - m[3]]
+
+
+def _along(tensor: Tensor, axis: int, transform: Transform) -> list[Tensor]:
+    """The transform of the slices along an axis, which is gone."""
+    lead = (slice(None),) * axis
+    return transform([tensor[(*lead, place)] for place in range(tensor.shape[axis])])
+
+
+def _is_plain(types: Sequence[TensorType], attributes: Attributes) -> str | None:
+    shape = types[1].shape
+    kernel = shape[:2] if attributes["layout"] == "hwio" else shape[2:]
+    if kernel != (TAPS, TAPS):
+        return f"the kernel is {kernel[0]} x {kernel[1]}; 3 x 3 is taken"
+    for name, plain in (("strides", (1, 1)), ("dilation", (1, 1)), ("groups", 1)):
+        if attributes[name] != plain:
+            return f"{name} is {attributes[name]}; {plain} is taken"
+    return None
+
+
+@implementation("conv2d", "winograd", supports=_is_plain)
+def _conv2d_winograd(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    *,
+    strides: Two,
+    low: Two,
+    high: Two,
+    dilation: Two,
+    groups: int,
+    layout: str,
+) -> Tensor:
+    """Tiles of 2 x 2 outputs by 16 products a channel, not 36 (Winograd; Lavin and Gray 2016)."""
+    count, height, width, channels = x.shape
+    rows, columns = height + low[0] + high[0] - TAPS + 1, width + low[1] + high[1] - TAPS + 1
+    down, across = -(-rows // STEP), -(-columns // STEP)
+    beyond = (high[0] + down * STEP - rows, high[1] + across * STEP - columns)
+    tiles = call(
+        "extract_patches",
+        x,
+        window=(TILE, TILE),
+        strides=(STEP, STEP),
+        low=low,
+        high=beyond,
+        window_dilation=(1, 1),
+    )
+    filters = weight.astype(F32)
+    filters = filters if layout == "hwio" else filters.transpose(2, 3, 1, 0)
+    seen = [part for row in _along(tiles, 3, _inputs) for part in _along(row, 3, _inputs)]
+    taps = [part for row in _along(filters, 0, _filters) for part in _along(row, 0, _filters)]
+    flat = stack(seen).reshape(TILE * TILE, count * down * across, channels)
+    products = call(
+        "dot_general",
+        flat,
+        stack(taps),
+        lhs_contract=(2,),
+        rhs_contract=(1,),
+        lhs_batch=(0,),
+        rhs_batch=(0,),
+    )
+    squares = products.reshape(TILE, TILE, count, down, across, filters.shape[3])
+    placed = [stack(_along(row, 0, _outputs), axis=3) for row in _along(squares, 0, _outputs)]
+    whole = stack(placed, axis=2).reshape(count, STEP * down, STEP * across, filters.shape[3])
+    result = whole[:, :rows, :columns]
+    return result if bias is None else result + bias

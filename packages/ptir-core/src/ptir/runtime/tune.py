@@ -1,0 +1,169 @@
+"""Tuning a model: every functional of its programs is timed with each of its implementations.
+
+What was timed goes to the records of ``ptir.passes.remembered``, and that it was done for the model
+beside them; the next time it is loaded, its calls follow what was fastest.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from ptir import events
+from ptir.capture.jit import record
+from ptir.capture.plan import checks_indices
+from ptir.ir.program import Program
+from ptir.ops.implementations import FUNCTIONALS
+from ptir.ops.overriding import active_overrides, in_force
+from ptir.ops.policies import Override, Policy, origin
+from ptir.passes import PassContext, optimize
+from ptir.passes.benchmark import kernel_version
+from ptir.passes.remembered import TuningRecord, remembered
+from ptir.passes.tuned import remember_tuned
+from ptir.runtime.explain import USUAL
+from ptir.runtime.recorded import recorded_step
+from ptir.runtime.steps import CHUNKS
+from ptir.runtime.warmup import capacities
+from ptir.types import spec
+
+if TYPE_CHECKING:
+    from ptir.runtime.handle import Model
+
+TOKENS: Final = 512
+"""Tokens of a generation, prompt included, that programs are tuned for."""
+KEPT: Final = 4096
+"""Most choices that are kept of one functional: those of many models."""
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """One kind of call in a model's programs: what was chosen for it, and on whose behalf."""
+
+    functional: str
+    implementation: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class TuneReport:
+    """What was timed for a model, and what its programs came to."""
+
+    programs: int
+    seconds: float
+    chosen: tuple[Chosen, ...]
+    records: tuple[TuningRecord, ...]
+    """All that is remembered of these functionals on the device."""
+    left: Mapping[str, int]
+    """Functionals that stay with the default, and the bytes of weights that would be added else.
+
+    A weight that prompts read in one form and decoding in another would be resident twice.
+    """
+
+
+def tune(
+    model: Model,
+    tokens: int | None = None,
+    batch: int = 1,
+    heard: Callable[[Chosen], object] = lambda chosen: None,
+) -> TuneReport:
+    """Time the implementations of every functional in the model's programs, and remember the best.
+
+    The programs are those of prompts and decoding steps of ``batch`` rows, on caches for up to
+    ``tokens`` tokens, or of ``batch`` images. What the model, the environment or the caller asks
+    for stays as it is and is not timed. Raises ``UnsupportedError``.
+    """
+    began = time.perf_counter()
+    programs = list(programs_of(model, tokens, batch))
+    source = origin("tune", "ptir tune")
+    asked = [Override(name, Policy("benchmark", cache=KEPT), origin=source) for name in FUNCTIONALS]
+    model.overrides = tuple(one for one in model.overrides if one.origin.rank != source.rank)
+    chosen: dict[Chosen, None] = {}
+    with model.policies(), in_force(asked):
+        for program in programs:
+            for one in choices(program, model):
+                if one not in chosen:
+                    chosen[one] = None
+                    heard(one)
+    names = tuple(sorted({one.functional for one in chosen}))
+    where = model.target.backend.name, model.target.device.name
+    version = kernel_version(_context(model))
+    records = tuple(
+        one
+        for one in remembered()
+        if (one.backend, one.device, one.version) == (*where, version) and one.functional in names
+    )
+    decided = {one.functional for one in records if one.decided}
+    with model.policies():
+        before = _resident(programs, model, ())
+        grown = {name: _resident(programs, model, (name,)) - before for name in sorted(decided)}
+    left = {name: nbytes for name, nbytes in grown.items() if nbytes > 0}
+    kept = tuple(sorted(decided - {*left}))  # the others follow their defaults anyway
+    remember_tuned(str(model.checkpoint.path), kept, str(model.target))
+    return TuneReport(len(programs), time.perf_counter() - began, tuple(chosen), records, left)
+
+
+def _resident(programs: Sequence[Program], model: Model, tuned: Sequence[str]) -> int:
+    """Bytes of all parameters that the programs read, in the forms in which they read them."""
+    source = origin("tune", "ptir tune")
+    asked = [Override(name, Policy("tuned"), origin=source) for name in tuned]
+    held: dict[str, int] = {}
+    with in_force(asked):
+        for program in programs:
+            made = optimize(program, _context(model))
+            typed = zip(made.ports, made.inputs, strict=True)
+            held |= {port.name: type.nbytes for port, type in typed if port.kind == "parameter"}
+    return sum(held.values())
+
+
+def programs_of(model: Model, tokens: int | None, batch: int) -> Iterator[Program]:
+    """The programs that a model's runs are made of, as captured."""
+    from ptir.runtime.image_model import ImageModel
+
+    if isinstance(model, ImageModel):
+        yield step_program(model, batch, 1, 1)
+        return
+    most = min(model.context, TOKENS if tokens is None else tokens)
+    for capacity in (one for one in capacities(model.context) if one <= max(most, 64)):
+        for length in (1, *(chunk for chunk in CHUNKS if chunk <= min(most, capacity))):
+            yield step_program(model, batch, length, capacity)
+
+
+def step_program(model: Model, batch: int, length: int, capacity: int) -> Program:
+    """A step of ``batch`` rows of ``length`` tokens as it is captured, or a run over images."""
+    from ptir.runtime.image_model import ImageModel
+
+    if not isinstance(model, ImageModel):
+        return recorded_step(model, batch, length, capacity).program
+    height, width = model.preprocessing.size or USUAL
+    return record(model.module, (spec("f32", batch, height, width, 3),), ["pixels"])[0].program
+
+
+def choices(program: Program, model: Model) -> list[Chosen]:
+    """What is chosen for each kind of call of a program, under the policies in force."""
+    found: list[Chosen] = []
+    with _listening(found):
+        optimize(program, _context(model))
+    return found
+
+
+def _context(model: Model) -> PassContext:
+    target = model.target
+    return PassContext(
+        target.backend, target.device, active_overrides(), check_indices=checks_indices()
+    )
+
+
+@contextmanager
+def _listening(found: list[Chosen]) -> Iterator[None]:
+    def hear(event: Any) -> None:
+        if isinstance(event, events.ImplementationChosen):
+            found.append(Chosen(event.functional, event.implementation, event.reason))
+
+    remove = events.subscribe(hear)
+    try:
+        yield
+    finally:
+        remove()

@@ -1,0 +1,136 @@
+"""``ptir tune`` and ``ptir overrides``: what is stored, what the next run makes of it, its loss."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import ptir
+from devices import device
+from ptir.capture.plan import PLANS
+from ptir.ir.program import Program
+from ptir.passes import timing
+from ptir.passes.context import PassContext
+from ptir.passes.remembered import tuning_records
+from ptir.passes.tuned import tuned_models, tuned_overrides
+from ptir.runtime.tune import tune
+from running import REF, Command, command
+
+__all__ = ["command"]
+
+pytestmark = pytest.mark.turns(3)
+
+MODEL = "random:gpt2-tiny"
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("PTIR_CACHE_DIR", str(tmp_path))
+    PLANS.clear()
+    return tmp_path
+
+
+@pytest.fixture
+def online_wins(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """A clock by which everything called online is fast; what is timed, by the first op."""
+    timed: list[str] = []
+
+    def run_times(
+        candidates: Mapping[str, Program], context: PassContext
+    ) -> tuple[dict[str, list[float]], dict[str, str]]:
+        timed.extend(one.main.instructions[0].name for one in candidates.values())
+        seconds = {name: 1.0 if name == "online" else 2.0 for name in candidates}
+        return {name: [each] * 3 for name, each in seconds.items()}, {}
+
+    monkeypatch.setattr(timing, "run_times", run_times)
+    return timed
+
+
+def test_next_run_uses_what_was_tuned_and_explain_says_so(
+    command: Command, online_wins: list[str]
+) -> None:
+    plain = ptir.load_model(MODEL, backend=REF)
+    assert plain.overrides == ()
+    wanted = plain.forward([1, 2, 3])
+    done = command("tune", MODEL, "--tokens", 64, "--json").value
+    assert {one["functional"] for one in done["chosen"]} >= {"linear", "attention", "layer_norm"}
+    decided = {one["functional"] for one in done["records"] if one["decided"]}
+    assert decided == {"attention", "softmax"} and done["left"] == {}
+    tuned = ptir.load_model(MODEL, backend=REF)
+    assert [str(one) for one in tuned.overrides] == ["attention=tuned", "softmax=tuned"]
+    np.testing.assert_allclose(tuned.forward([1, 2, 3]), wanted, atol=1e-5)
+    said = command("explain", MODEL, "--position", 8, "-r", 1, "--json").value["implementations"]
+    ours = [one for one in said if one["functional"] == "attention"]
+    assert [one["implementation"] for one in ours] == ["online"]
+    assert ours[0]["reason"].startswith("attention=tuned, ptir tune ")
+    before = len(online_wins)
+    command("tune", MODEL, "--tokens", 64)
+    assert len(online_wins) == before
+
+
+def test_what_is_asked_for_is_neither_timed_nor_followed(
+    command: Command, online_wins: list[str]
+) -> None:
+    given = ("--override", "attention=force=portable")
+    done = command("tune", MODEL, "--tokens", 64, "--json", *given).value
+    assert "attention" not in {one["functional"] for one in done["records"]}
+    command("tune", MODEL, "--tokens", 64)
+    said = command("overrides", MODEL, "--json", *given).value
+    asked = {one["target"]: one for one in said["in_force"]}
+    assert asked["attention"]["origin"] == "command line"
+    assert asked["softmax"]["policy"] == "tuned"
+
+
+def test_other_kernels_are_not_bound_by_what_was_tuned(
+    command: Command, online_wins: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    command("tune", MODEL, "--tokens", 64)
+    monkeypatch.setattr(type(REF.backend), "cache_identity", lambda self, device: "newer")
+    said = command("explain", MODEL, "--position", 8, "-r", 1, "--json").value["implementations"]
+    assert {one["implementation"] for one in said} <= {"backend", "portable"}
+
+
+def test_choice_that_holds_weights_twice_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Decoding reads rows of weights, prompts panels: both would be resident."""
+
+    def run_times(candidates, context):
+        return {name: [1.0 if name == "rows" else 2.0] * 3 for name in candidates}, {}
+
+    monkeypatch.setattr(timing, "run_times", run_times)
+    target = device("c")
+    done = tune(ptir.load_model("random:llama-tiny", backend=target), 64)
+    assert {one.functional for one in done.records if one.decided} == {"linear"}
+    assert done.left["linear"] > 0
+    assert ptir.load_model("random:llama-tiny", backend=target).overrides == ()
+
+
+def test_reset_forgets_one_functional_or_all(command: Command, online_wins: list[str]) -> None:
+    command("tune", MODEL, "--tokens", 64)
+    assert command("overrides", "--reset", "softmax").out.startswith("forgot ")
+    left = {one.functional for one in tuning_records()}
+    assert "softmax" not in left and "attention" in left
+    assert command("overrides", "--reset", "softmx").code == 2
+    command("overrides", "--reset", "all")
+    assert tuning_records() == [] and tuned_models() == {}
+
+
+@pytest.mark.parametrize(
+    "text", ["[", '{"format": 1, "models": {"a": 3}}', '{"format": 1, "models": {"a": {}}}']
+)
+def test_damaged_list_of_tuned_models_is_set_aside(folder: Path, text: str) -> None:
+    path = folder / "tuned.json"
+    path.write_text(text)
+    with pytest.warns(UserWarning, match=r"tuned\.json: not a list .* is tuned\.json\.damaged now"):
+        assert tuned_overrides("a") == ()
+    assert not path.exists() and (folder / "tuned.json.damaged").read_text() == text
+    path.write_text(json.dumps({"format": 9, "models": 0}))
+    assert tuned_overrides("a") == ()
+
+
+def test_unknown_backends_of_conditions_are_refused_where_they_are_typed(command: Command) -> None:
+    done = command("overrides", "--override", "softmax[backend=opencll]=default")
+    assert done.code == 2 and "unknown backend 'opencll'; known: ref" in done.err
