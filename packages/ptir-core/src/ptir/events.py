@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 if TYPE_CHECKING:
     from ptir.backend.contract import Derivation, Executable, Options, Target
     from ptir.ir.program import Program
-    from ptir.ops.implementations import Overrides
+    from ptir.ops.policies import Overrides
     from ptir.params.rows import Rows
     from ptir.rewrite.firings import Firing
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from ptir.backend.contract import Options
 from ptir.ir.program import Program
-from ptir.ops.implementations import Overrides
+from ptir.ops.policies import Overrides
 from ptir.types import TensorType
 
 

@@ -44,7 +44,7 @@ def profile_dump(
     from ptir.backend import registry
     from ptir.capture.plan import plan_for
     from ptir.ir.program import Port, Program
-    from ptir.passes.benchmark import sample_inputs
+    from ptir.passes.timing import sample_inputs
     from ptir.trace import ProfileSink, listening_to, read_dump
 
     found = read_dump(folder)

@@ -179,7 +179,7 @@ class DumpSink(Sink):
         _write_program(folder / "optimized.ptir", event.optimized)
         for number, kernels in enumerate(current.kernels):
             _write_kernels(folder / "kernels", number, kernels)
-        overrides = {name: str(policy) for name, policy in event.overrides}
+        overrides = {one.target: str(one.policy) for one in event.overrides}
         self._meta(folder, status="compiled", seconds=event.seconds, overrides=overrides)
         if event.plan is not None:
             self._remember(folder, event.plan)
