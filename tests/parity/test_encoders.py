@@ -154,3 +154,118 @@ def test_a_model_for_masked_words_is_read_as_an_encoder(name: str, tmp_path: Pat
         wanted = model.base_model(ids, attention_mask=mask.long()).last_hidden_state.numpy()
     found = run(ours(tmp_path, "ref"), ids, mask)
     assert_alike(found[mask.numpy()], wanted[mask.numpy()])
+
+
+WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefghijklmnopqrstuvwxyz0123456789.,!?"]
+WORDS += [f"##{one}" for one in "abcdefghijklmnopqrstuvwxyz0123456789"]
+WORDS += ["cat", "##s", "dog", "the", "é", "日"]
+WORDS = [*dict.fromkeys(WORDS)]
+TEXTS = [
+    "the cats, the dog!",
+    "Un Été à 日本 [MASK] x",
+    "a\u200bb\tc  D",
+    "zzz " * 30,
+    "the",
+]
+
+
+@pytest.fixture(scope="module")
+def words(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("words")
+    (path / "vocab.txt").write_text("\n".join(WORDS) + "\n", encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize("lower", [True, False])
+def test_a_vocab_txt_is_read_as_transformers_reads_it(words: Path, lower: bool) -> None:
+    theirs = transformers.BertTokenizer(str(words / "vocab.txt"), do_lower_case=lower)
+    from ptir.text import Tokenizer
+
+    text = (words / "vocab.txt").read_text(encoding="utf-8")
+    ours_ = Tokenizer.from_words(text, {"do_lower_case": lower})
+    for one in TEXTS:
+        assert list(ours_.encode_text(one).ids) == theirs(one)["input_ids"]
+        pair, wanted = ours_.encode_text(one, "a dog"), theirs(one, "a dog")
+        assert list(pair.ids) == wanted["input_ids"]
+        assert list(pair.kinds) == wanted["token_type_ids"]
+        cut = theirs(one, "a dog", truncation=True, max_length=8)
+        assert list(ours_.encode_text(one, "a dog", limit=8).ids) == cut["input_ids"]
+
+
+def test_vocab_json_and_merges_with_robertas_marks_are_read_as_transformers_reads_them(
+    tmp_path: Path,
+) -> None:
+    from ptir.runtime.specs import data_folder
+    from ptir.text import Tokenizer
+
+    held = data_folder("gpt2-tokenizer")
+    import json
+
+    ids = json.loads((held / "vocab.json").read_text(encoding="utf-8"))
+    merges = (held / "merges.txt").read_text(encoding="utf-8")
+    marks = ["<s>", "<pad>", "</s>", "<unk>"]
+    plain = [token for token in ids if token != "<|endoftext|>"]
+    vocabulary = {token: number for number, token in enumerate([*marks, *plain, "<mask>"])}
+    (tmp_path / "vocab.json").write_text(json.dumps(vocabulary), encoding="utf-8")
+    (tmp_path / "merges.txt").write_text(merges, encoding="utf-8")
+    theirs = transformers.RobertaTokenizer(
+        str(tmp_path / "vocab.json"), str(tmp_path / "merges.txt")
+    )
+    ours_ = Tokenizer.from_gpt2(json.dumps(vocabulary), merges)
+    for one in [*TEXTS, "a b</s>"]:
+        assert list(ours_.encode_text(one).ids) == theirs(one)["input_ids"]
+        assert list(ours_.encode_text(one, "a dog").ids) == theirs(one, "a dog")["input_ids"]
+
+
+def saved_with_words(model: Any, words: Path, folder: Path) -> Path:
+    model.save_pretrained(folder)
+    transformers.BertTokenizer(str(words / "vocab.txt")).save_pretrained(folder)
+    return folder
+
+
+BERT = {**SIZES, "vocab_size": len(WORDS)}
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_folder_that_sentence_transformers_saved_gives_its_embeddings(
+    backend: str, words: Path, tmp_path: Path
+) -> None:
+    sentence_transformers = pytest.importorskip("sentence_transformers")
+    from sentence_transformers.sentence_transformer import modules
+
+    bert = noisy(transformers.BertModel(transformers.BertConfig(**BERT)))
+    plain = saved_with_words(bert, words, tmp_path / "plain")
+    transformer = modules.Transformer(str(plain), max_seq_length=40)
+    pooling = modules.Pooling(36, pooling_mode=("cls", "mean", "max"))
+    dense = modules.Dense(3 * 36, 24, activation_function=torch.nn.GELU())
+    every = [transformer, pooling, dense, modules.Normalize()]
+    theirs = sentence_transformers.SentenceTransformer(
+        modules=every, prompts={"query": "the cat ", "document": ""}, device="cpu"
+    )
+    theirs.save(str(tmp_path / "saved"))
+    model = ours(tmp_path / "saved", backend)
+    assert model.limit == 40
+    assert_alike(model.embed(TEXTS[:3]), theirs.encode(TEXTS[:3]))
+    assert_alike(
+        model.embed(TEXTS[:3], prompt="query"), theirs.encode(TEXTS[:3], prompt_name="query")
+    )
+    with pytest.warns(UserWarning, match="1 of 5 texts had more than 40 tokens"):
+        found = model.embed(TEXTS, truncate=True)
+    assert_alike(found, theirs.encode(TEXTS))
+
+
+@pytest.mark.parametrize("activation", [None, torch.nn.Identity()])
+def test_a_cross_encoder_gives_its_scores(activation: Any, words: Path, tmp_path: Path) -> None:
+    pytest.importorskip("sentence_transformers")
+    from sentence_transformers import CrossEncoder
+
+    config = transformers.BertConfig(**BERT, num_labels=1)
+    bert = noisy(transformers.BertForSequenceClassification(config))
+    plain = saved_with_words(bert, words, tmp_path / "plain")
+    theirs = CrossEncoder(str(plain), activation_fn=activation, device="cpu")
+    theirs.save(str(tmp_path / "saved"))
+    for folder in ("saved",) if activation else ("plain", "saved"):
+        found = ours(tmp_path / folder, "ref").rerank("a dog?", TEXTS)
+        wanted = theirs.predict([("a dog?", one) for one in TEXTS])
+        assert [one.index for one in found] == np.argsort(-wanted).tolist()
+        assert_alike(np.array([one.score for one in found]), np.sort(wanted)[::-1])

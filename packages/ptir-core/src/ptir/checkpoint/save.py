@@ -136,7 +136,9 @@ def _write_dense(
     theirs = dense_names(number, DENSE_TENSORS, folder)
     own = {theirs[name]: types.pop(name) for name in [*types] if name in theirs}
     folder.mkdir()
-    renamed = RenamedSource(source, {theirs[name]: name for name in theirs if name in source.names()})
+    renamed = RenamedSource(
+        source, {theirs[name]: name for name in theirs if name in source.names()}
+    )
     write_safetensors(folder / WEIGHTS, _values(renamed, own), own, _FORMAT)
 
 

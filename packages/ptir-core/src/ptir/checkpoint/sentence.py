@@ -1,4 +1,4 @@
-"""What a sentence-transformers folder says besides a model's own files: ``modules.json`` and others.
+"""What a sentence-transformers folder says besides a model's own files, from ``modules.json`` on.
 
 The folder lists modules, each with the class that computes it and the folder of its settings. The
 first one is the model; what follows pools its vectors. All of it is untrusted input.
@@ -108,19 +108,22 @@ def sentence_modules(texts: Mapping[str, str]) -> SentenceModules | None:
         said = parse_settings(texts.get(place, "{}"), place)
         made = read(said, place)
         found += [] if made is None else [made]
-    first, *rest = found or [Pooling(("mean",))]
-    if not isinstance(first, Pooling) or any(isinstance(one, Pooling) for one in rest):
+    pooling = found[0] if found and isinstance(found[0], Pooling) else None
+    rest = found[1:]
+    if found and (pooling is None or any(isinstance(one, Pooling) for one in rest)):
         raise CheckpointError(
-            f"{MODULES} must name one Pooling, behind the model; another order is not"
-            " implemented"
+            f"{MODULES} must name one Pooling, behind the model; another order is not implemented"
         )
     steps = tuple(one for one in rest if not isinstance(one, Pooling))
     lengths = parse_settings(texts.get(LENGTHS, "{}"), LENGTHS)
-    prompts, default = _prompts(texts.get(PROMPTS, "{}"), PROMPTS)
+    settings = parse_settings(texts.get(PROMPTS, "{}"), PROMPTS)
+    prompts, default = _prompts(settings, PROMPTS)
+    activation = settings.get("activation_fn")
     longest = None
     if lengths.get("max_seq_length") is not None:
         longest = whole(lengths, "max_seq_length", where=LENGTHS)
-    return SentenceModules(first, steps, longest, prompts, default)
+    named = activation if activation is None else str(activation)
+    return SentenceModules(pooling, steps, longest, prompts, default, named)
 
 
 def dense_names(number: int, names: tuple[str, ...], path: Path) -> dict[str, str]:
@@ -236,8 +239,7 @@ _READERS: Final[Mapping[str, Callable[[Mapping[str, Any], str], Pooling | Step |
 """What may follow the model, by the names of classes; leaving values out is for training alone."""
 
 
-def _prompts(text: str, where: str) -> tuple[dict[str, str], str | None]:
-    said = parse_settings(text, where)
+def _prompts(said: Mapping[str, Any], where: str) -> tuple[dict[str, str], str | None]:
     prompts, default = said.get("prompts") or {}, said.get("default_prompt_name")
     if not isinstance(prompts, dict) or not all(isinstance(one, str) for one in prompts.values()):
         raise CheckpointError(f"{where}: prompts {short(prompts)} must be an object of texts")

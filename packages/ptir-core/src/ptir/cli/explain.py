@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -34,10 +34,17 @@ if TYPE_CHECKING:
     from ptir.runtime.layers import LayerPart, Section
     from ptir.runtime.workers import PartitionedStep
 
+TEXT: Final = 64
+"""Tokens of a text that an encoder is explained with, unless it is said."""
+
 
 @click.command()
 @model_argument
-@click.option("--prefill", type=click.IntRange(1), help="Explain a prompt of N tokens instead.")
+@click.option(
+    "--prefill",
+    type=click.IntRange(1),
+    help="Explain a prompt of N tokens instead; of an encoder, texts of N tokens each.",
+)
 @click.option(
     "--position",
     type=click.IntRange(1),
@@ -51,7 +58,7 @@ if TYPE_CHECKING:
     type=click.IntRange(1),
     default=1,
     show_default=True,
-    help="Images of a run, of a model that takes them.",
+    help="Images or texts of a run, of a model that takes them.",
 )
 @click.option("-r", "--repetitions", type=click.IntRange(1), default=5, show_default=True)
 @workers_options
@@ -79,8 +86,14 @@ def command(
     and that is shown for so many workers and the costs given. With --folded nothing is run either:
     every parameter that is computed from others before the first step is shown, with its id.
     """
-    from ptir.runtime.explain import explain_decode, explain_images, explain_prefill
+    from ptir.runtime.explain import (
+        explain_decode,
+        explain_images,
+        explain_prefill,
+        explain_texts,
+    )
     from ptir.runtime.image_model import ImageModel
+    from ptir.runtime.text_model import TextModel
     from ptir.runtime.workers import partition_step
 
     if folded:
@@ -96,12 +109,14 @@ def command(
         with loaded.policies():
             if isinstance(loaded, ImageModel):
                 report = explain_images(loaded, batch, repetitions)
+            elif isinstance(loaded, TextModel):
+                report = explain_texts(loaded, batch, prefill or TEXT, repetitions)
             elif prefill is None:
                 report = explain_decode(loaded, position, repetitions)
             else:
                 report = explain_prefill(loaded, prefill, repetitions)
         by_workers, count = None, report.explanation.workers
-        if 1 < count <= LISTED and report.step != "images":
+        if 1 < count <= LISTED and "generate" in loaded.capabilities:
             by_workers = partition_step(loaded, count, SERVER, prefill, position)
     if common.json:
         value = _json(loaded, formats.weights(loaded), report, by_workers)

@@ -22,6 +22,9 @@ from ptir.nn import Embedding, LayerNorm, Linear, Module
 from ptir.types import I32
 
 
+DENSE_TANH: Final = HeadKind()
+
+
 @dataclass(frozen=True)
 class Kind:
     """What sets a family apart: see the fields of ``Config`` that have these names."""
@@ -29,7 +32,7 @@ class Kind:
     first_position: int = 0
     has_kinds: bool = True
     buckets: bool = False
-    head: HeadKind = HeadKind()
+    head: HeadKind = DENSE_TANH
 
 
 KINDS: Final[Mapping[str, Kind]] = {

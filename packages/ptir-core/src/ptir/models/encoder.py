@@ -90,7 +90,7 @@ class Encoder(Module):
         self.scored = scored(config) if self.classes else ""
         self.head = Head(kind, size, self.classes, self.scored) if self.classes else None
         said = config.get(SENTENCE) or SentenceModules()
-        self.sentence = SentenceEmbedding(said)
+        self.sentence = SentenceEmbedding(said, size)
 
     def hidden(self, tokens: Tensor, kinds: Tensor, count: Tensor) -> Tensor:
         """A vector for each token; see ``TextNetwork``."""

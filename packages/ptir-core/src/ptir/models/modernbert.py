@@ -60,10 +60,7 @@ class Config:
             flag(config, "mlp_bias"),
             whole(config, "local_attention") // 2,
             listed(config, "layer_types", (FULL, SLIDING), layers),
-            {
-                kind: rotation(config, "modernbert", size // heads, kind)
-                for kind in (FULL, SLIDING)
-            },
+            {kind: rotation(config, "modernbert", size // heads, kind) for kind in (FULL, SLIDING)},
         )
 
 

@@ -8,6 +8,7 @@ from typing import Final, TypeAlias
 
 from ptir import functional as F
 from ptir.capture.tensor import Tensor
+from ptir.errors import CheckpointError
 from ptir.nn import Linear, Module, last_rows
 from ptir.types import F32
 
@@ -100,32 +101,49 @@ Step: TypeAlias = Dense | Normalize
 class SentenceModules:
     """What a sentence-transformers folder says: pooling, what follows it, and of texts.
 
-    ``max_length`` is the most tokens that a text may have, if it says so; ``prompts`` are texts by
-    name that may stand before every text, of which ``default_prompt`` does unless another is named.
+    Where it says nothing of pooling, it is the mean. ``max_length`` is the most tokens that a text
+    may have, if it says so; ``prompts`` are texts by name that may stand before every text, and
+    ``default_prompt`` is the one that does unless another is named. ``activation`` names the class
+    of PyTorch that makes a cross-encoder's score of what its head gives.
     """
 
-    pooling: Pooling = Pooling(("mean",))
+    pooling: Pooling | None = None
     steps: tuple[Step, ...] = ()
     max_length: int | None = None
     prompts: Mapping[str, str] | None = None
     default_prompt: str | None = None
+    activation: str | None = None
 
 
+MEAN: Final = Pooling(("mean",))
 SENTENCE: Final = "sentence"
 """Where a configuration that is built has its ``SentenceModules``, and the module what they are."""
 
 
 class SentenceEmbedding(Module):
-    """The vectors of tokens f32[B,T,D] to one for each text f32[B,E]."""
+    """The vectors of tokens f32[B,T,D], D the ``size``, to one for each text f32[B,E].
 
-    def __init__(self, said: SentenceModules) -> None:
+    Raises ``CheckpointError`` for a projection of vectors of another size.
+    """
+
+    def __init__(self, said: SentenceModules, size: int) -> None:
         self.said = said
+        self.modes = (said.pooling or MEAN).modes
+        width = size * len(self.modes)
+        for step in said.steps:
+            if isinstance(step, Dense):
+                if step.inputs != width:
+                    raise CheckpointError(
+                        f"a Dense module with in_features {step.inputs} follows vectors of {width};"
+                        " correct its config.json, or fetch the folder again"
+                    )
+                width = step.outputs
         dense = [step for step in said.steps if isinstance(step, Dense)]
         self.dense = [Linear(one.inputs, one.outputs, bias=one.bias) for one in dense]
 
     def __call__(self, hidden: Tensor, count: Tensor) -> Tensor:
         """Of each row the first ``count`` i32[B] tokens are real."""
-        parts = [POOLINGS[mode](hidden, count) for mode in self.said.pooling.modes]
+        parts = [POOLINGS[mode](hidden, count) for mode in self.modes]
         x = parts[0] if len(parts) == 1 else F.concat(parts, axis=-1)
         layers = iter(self.dense)
         for step in self.said.steps:

@@ -61,9 +61,7 @@ def batches(sizes: Sequence[int], context: int) -> Iterator[Batch]:
     first = 0
     while first < count:
         rows = cut[first]
-        yield Batch(
-            tuple(order[first : first + rows]), rows, padded(sizes[order[first]], context)
-        )
+        yield Batch(tuple(order[first : first + rows]), rows, padded(sizes[order[first]], context))
         first += rows
 
 

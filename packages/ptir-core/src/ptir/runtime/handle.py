@@ -81,6 +81,11 @@ class Model:
         """What this model can do."""
         return GENERATES
 
+    @property
+    def reads_texts(self) -> bool:
+        """Whether what ``embed`` and ``classify`` take are texts, not images."""
+        return False
+
     def require(self, capability: str) -> None:
         """Raise ``UnsupportedError`` where the model lacks a capability."""
         if capability not in self.capabilities:

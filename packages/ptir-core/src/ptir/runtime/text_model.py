@@ -7,6 +7,8 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from numbers import Integral
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
@@ -20,7 +22,7 @@ from ptir.nn.module import recording
 from ptir.runtime.batches import batches
 from ptir.runtime.handle import Array, Model
 from ptir.text import EncodedText
-from ptir.vision.labels import Label, check_top_k, class_names, likeliest
+from ptir.vision.labels import Label, check_top_k, class_names, likeliest, read_labels
 
 if TYPE_CHECKING:
     from ptir.capture.plan import Plan
@@ -84,6 +86,11 @@ class TextModel(Model):
         return (*able[:1], "rerank", *able[1:]) if ranks else able
 
     @property
+    def reads_texts(self) -> bool:
+        """That it takes texts."""
+        return True
+
+    @property
     def said(self) -> SentenceModules:
         """What a sentence-transformers folder says of it, or what is meant where nothing does."""
         found: SentenceModules = self.module.sentence.said
@@ -92,17 +99,26 @@ class TextModel(Model):
     @property
     def says_pooling(self) -> bool:
         """Whether the checkpoint says how one vector is made of a text; else it is the mean."""
-        return bool(self.checkpoint.sentence_files)
+        return self.said.pooling is not None
 
     @property
     def limit(self) -> int:
-        """The most tokens that a text may have, its marks included."""
-        return min(self.context, self.said.max_length or self.context)
+        """The most tokens that a text may have, its marks included.
+
+        As sentence-transformers has it: what the folder says of texts, else of the tokenizer.
+        """
+        said = self.said.max_length or self.checkpoint.tokenizer_config.get("model_max_length")
+        known = isinstance(said, Integral) and not isinstance(said, bool) and said > 0
+        return min(self.context, int(said)) if known else self.context
 
     @cached_property
     def labels(self) -> tuple[str, ...]:
         """What its classes are called."""
         return class_names(self.checkpoint.config, self.module.classes)
+
+    def name_classes(self, path: Path) -> None:
+        """Take the classes' names from a text file, one a line; raises ``UsageError``."""
+        self.labels = read_labels(path, self.module.classes)
 
     @property
     def plans(self) -> tuple[Plan, ...]:
@@ -119,7 +135,7 @@ class TextModel(Model):
         """
         self.require("embed")
         front = self._prompt(prompt)
-        rows = self.encode_texts([front + one for one in _texts(inputs)], truncate=truncate)
+        rows = self.encode_texts(_texts(inputs), truncate=truncate, front=front)
         return np.stack(self._run(self._embedded, rows))
 
     def classify(
@@ -206,7 +222,7 @@ class TextModel(Model):
         config = self.checkpoint.config
         newer = config.get("sentence_transformers")
         said = newer.get("activation_fn") if isinstance(newer, dict) else None
-        said = said or config.get("sbert_ce_default_activation_function")
+        said = self.said.activation or said or config.get("sbert_ce_default_activation_function")
         name = "torch.nn.modules.activation.Sigmoid" if said is None else said
         if name not in _ACTIVATIONS:
             raise CheckpointError(
@@ -216,14 +232,15 @@ class TextModel(Model):
         return _ACTIVATIONS[name]
 
     def encode_texts(
-        self, texts: Sequence[Text], *, truncate: bool = False
+        self, texts: Sequence[Text], *, truncate: bool = False, front: str = ""
     ) -> list[EncodedText]:
         """Texts, or pairs of them, as tokens with the marks that the model was trained with.
 
+        ``front`` stands before every text, or before the first one of a pair.
         Raises ``UsageError`` for an empty text, and for one of more than ``limit`` tokens unless
         ``truncate`` cuts it, which is told in a warning.
         """
-        found = [self._encoded(number, text, truncate) for number, text in enumerate(texts)]
+        found = [self._encoded(n, text, truncate, front) for n, text in enumerate(texts)]
         if not found:
             raise UsageError("there is no text; give at least one")
         cut = [row.length for row in found if row.length > len(row.ids)]
@@ -235,7 +252,7 @@ class TextModel(Model):
             )
         return found
 
-    def _encoded(self, number: int, text: Text, truncate: bool) -> EncodedText:
+    def _encoded(self, number: int, text: Text, truncate: bool, front: str) -> EncodedText:
         parts = (text,) if isinstance(text, str) else text
         if not isinstance(parts, tuple) or not 1 <= len(parts) <= 2:
             raise UsageError(f"text {number} is {type(text).__name__}; give a text, or a pair")
@@ -247,10 +264,12 @@ class TextModel(Model):
         tokenizer = self.tokenizer
         if tokenizer is None:
             self._lacks_tokenizer()
-        row = tokenizer.encode_text(*parts, limit=self.limit if truncate else None)
+        row = tokenizer.encode_text(
+            front + parts[0], *parts[1:], limit=self.limit if truncate else None
+        )
         self._check_ids(row.ids, self._vocabulary)
         if len(row.ids) > self.limit:
-            said = "its max_seq_length" if self.limit < self.context else "its positions"
+            said = "as its folder says" if self.limit < self.context else "its positions"
             raise UsageError(
                 f"text {number} ({short(parts[-1])}) has {len(row.ids)} tokens, and model"
                 f" {self.name!r} takes {self.limit} ({said}); shorten it, or have it cut"
@@ -274,6 +293,13 @@ class TextModel(Model):
         with self.policies():
             found: Array = self._output(*self._inputs(ids)).numpy()
         return found if several else found[0]
+
+    def computed(self, tokens: Array) -> Array:
+        """Of token ids i32[B,T] what the model is for: scores of its head, or embeddings."""
+        network = self._output if self.module.classes else self._embedded
+        with self.policies():
+            found: Array = network(*self._inputs(tokens)).numpy()
+        return found
 
     def trace(self, tokens: Any) -> dict[str, Array]:
         """The output of every layer by name, and ``output``, what ``forward`` gives with B."""
@@ -318,9 +344,7 @@ class TextModel(Model):
     def _per_token(self, network: Any) -> bool:
         return network is self._output and self.module.scored != OF_TEXTS
 
-    def _token_labels(
-        self, text: str, row: EncodedText, scores: Array
-    ) -> Iterator[TokenLabel]:
+    def _token_labels(self, text: str, row: EncodedText, scores: Array) -> Iterator[TokenLabel]:
         for number, (start, end) in enumerate(row.places):
             if row.added[number]:
                 continue

@@ -70,8 +70,8 @@ class Tokenizer:
     def from_gpt2(cls, vocab: str, merges: str) -> Tokenizer:
         """Byte-level BPE without prefix space from the texts of ``vocab.json`` and ``merges.txt``.
 
-        ``<|endoftext|>`` is special when the vocabulary has it. A vocabulary with all special tokens
-        of RoBERTa marks the ends of texts as that does. Raises ``CheckpointError``.
+        ``<|endoftext|>`` is special when the vocabulary has it. One with all special tokens of
+        RoBERTa marks the ends of texts as that does. Raises ``CheckpointError``.
         """
         import tokenizers
 

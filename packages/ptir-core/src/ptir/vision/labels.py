@@ -18,7 +18,7 @@ MOST_BYTES: Final = 1 << 26
 
 @dataclass(frozen=True)
 class Label:
-    """A class of an image or a text: its number, what it is called, and how probable it is, 0 to 1."""
+    """A class of an image or a text: its number, its name, and how probable it is, 0 to 1."""
 
     id: int
     name: str
