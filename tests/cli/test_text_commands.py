@@ -12,6 +12,8 @@ import ptir
 from ptir.checkpoint import load_archive
 from running import REF, Command, command
 
+__all__ = ["command"]
+
 TINY = "random:bert-tiny"
 
 

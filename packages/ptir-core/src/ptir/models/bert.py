@@ -21,7 +21,6 @@ from ptir.models.key_layouts import KeyLayout, Rule
 from ptir.nn import Embedding, LayerNorm, Linear, Module
 from ptir.types import I32
 
-
 DENSE_TANH: Final = HeadKind()
 
 

@@ -101,7 +101,8 @@ class ModelDefinition:
     (``("n_layer", "h.")``), so that a number nobody stored is refused before they are built.
     ``capabilities`` name what a model of it can do: ``GENERATES``, ``SEES`` for one that takes
     images, ``READS`` for an encoder of text. ``arrange`` brings a configuration and parameters as
-    any library writes them into one form. ``preprocessing`` is what stands for a ``preprocessor_config.json`` that is not there.
+    any library writes them into one form. ``preprocessing`` is what stands for a
+    ``preprocessor_config.json`` that is not there.
     """
 
     model_type: str
