@@ -16,18 +16,25 @@ from ptir.errors import CheckpointError, short
 from ptir.models.fields import whole
 from ptir.models.images import Config, stored_classes
 from ptir.models.key_layouts import KeyLayout, arranged, layout_of
-from ptir.models.pooling import POOLINGS, SENTENCE, SentenceEmbedding, SentenceModules
+from ptir.models.pooling import (
+    POOLINGS,
+    SENTENCE,
+    Activation,
+    SentenceEmbedding,
+    SentenceModules,
+    tanh,
+)
 from ptir.models.table import READS, Described, ModelDefinition, define_model
 from ptir.models.vit import ACTIVATIONS as OF_IMAGES
-from ptir.nn import LayerNorm, Linear, Module
+from ptir.nn import LayerNorm, Linear, Module, relu
 from ptir.params.source import ParamSource
 
-ACTIVATIONS: Final[Mapping[str, Callable[[Tensor], Tensor]]] = {
+ACTIVATIONS: Final[Mapping[str, Activation]] = {
     **OF_IMAGES,
-    "relu": lambda x: F.maximum(x, 0.0),
+    "relu": relu,
     "silu": F.silu,
     "swish": F.silu,
-    "tanh": F.tanh,
+    "tanh": tanh,
 }
 """By the names that Transformers' configurations have for them."""
 OUTPUT: Final = "head.out.weight"

@@ -9,8 +9,10 @@ from typing import Final, TypeAlias
 from ptir import functional as F
 from ptir.capture.tensor import Tensor
 from ptir.errors import CheckpointError
-from ptir.nn import Linear, Module, last_rows
+from ptir.nn import Linear, Module, last_rows, relu
 from ptir.types import F32
+
+Activation: TypeAlias = Callable[[Tensor], Tensor]
 
 
 def _real(hidden: Tensor, count: Tensor) -> Tensor:
@@ -50,7 +52,16 @@ def _weighted_mean(hidden: Tensor, count: Tensor) -> Tensor:
     return _sum(hidden * places, count) / (number * (number + 1.0) * 0.5)
 
 
-POOLINGS: Final[Mapping[str, Callable[[Tensor, Tensor], Tensor]]] = {
+def tanh(x: Tensor) -> Tensor:
+    """The hyperbolic tangent; f32[...] to f32[...]."""
+    return F.tanh(x)
+
+
+def _as_it_is(x: Tensor) -> Tensor:
+    return x
+
+
+POOLINGS: Final = {
     "cls": _first,
     "max": _max,
     "mean": _mean,
@@ -62,10 +73,10 @@ POOLINGS: Final[Mapping[str, Callable[[Tensor, Tensor], Tensor]]] = {
 
 Each takes f32[B,T,D] and how many tokens of each row are real i32[B], and gives f32[B,D].
 """
-DENSE_ACTIVATIONS: Final[Mapping[str, Callable[[Tensor], Tensor]]] = {
-    "Tanh": F.tanh,
-    "Identity": lambda x: x,
-    "ReLU": lambda x: F.maximum(x, 0.0),
+DENSE_ACTIVATIONS: Final[Mapping[str, Activation]] = {
+    "Tanh": tanh,
+    "Identity": _as_it_is,
+    "ReLU": relu,
     "GELU": F.gelu,
     "SiLU": F.silu,
 }

@@ -136,6 +136,10 @@ class TextModel(Model):
         self.require("embed")
         front = self._prompt(prompt)
         rows = self.encode_texts(_texts(inputs), truncate=truncate, front=front)
+        return self.embed_encoded(rows)
+
+    def embed_encoded(self, rows: Sequence[EncodedText]) -> Array:
+        """The same of texts as tokens, as ``encode_texts`` gives them."""
         return np.stack(self._run(self._embedded, rows))
 
     def classify(
@@ -293,6 +297,16 @@ class TextModel(Model):
         with self.policies():
             found: Array = self._output(*self._inputs(ids)).numpy()
         return found if several else found[0]
+
+    def vectors(self, rows: Sequence[Sequence[int]]) -> list[Array]:
+        """What ``forward`` gives for each of several rows of token ids, run in batches."""
+        encoded = []
+        for row in rows:
+            self._token_rows(row)
+            size = len(row)
+            ids = tuple(map(int, row))
+            encoded.append(EncodedText(ids, (0,) * size, ((0, 0),) * size, (False,) * size, size))
+        return self._run(self._output, encoded)
 
     def computed(self, tokens: Array) -> Array:
         """Of token ids i32[B,T] what the model is for: scores of its head, or embeddings."""
