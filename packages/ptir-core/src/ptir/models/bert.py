@@ -68,7 +68,7 @@ class Config:
     @staticmethod
     def of(config: Mapping[str, Any]) -> Config:
         """Read ``config``; raises ``CheckpointError`` for what this file does not implement."""
-        model = str(config.get("model_type"))
+        config, model = spelled(config), str(config.get("model_type"))
         kind = KINDS[model]
         if config.get("position_embedding_type") not in (None, "absolute"):
             found = short(config["position_embedding_type"])
@@ -244,13 +244,22 @@ _IGNORED: Final = ("cls.*", "lm_head.*", "vocab_*", "*pooler.dense.*", "qa_outpu
 """Of heads for masked words, next sentences and answers."""
 
 
+def spelled(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The configuration with the keys of a DistilBERT as BERT's."""
+    names = _SPELLED if config.get("model_type") == "distilbert" else {}
+    return {names.get(key, key): value for key, value in config.items()}
+
+
+def _preset(config: Mapping[str, Any]) -> dict[str, Any]:
+    """A configuration as Transformers spells it."""
+    names = {ours: theirs for theirs, ours in _SPELLED.items()}
+    names = names if config.get("model_type") == "distilbert" else {}
+    return {names.get(key, key): value for key, value in config.items()}
+
+
 def _prepare(config: Mapping[str, Any]) -> Mapping[str, Any]:
     """The keys of a DistilBERT as BERT's, and only positions behind the padding's."""
-    found = dict(config)
-    if config.get("model_type") == "distilbert":
-        for theirs, key in _SPELLED.items():
-            if theirs in found:
-                found[key] = found.pop(theirs)
+    found = spelled(config)
     kind, pad = KINDS[str(config["model_type"])], config.get("pad_token_id")
     if kind.first_position and config.get("model_type") != "mpnet" and pad not in (None, 1):
         raise CheckpointError(
@@ -350,7 +359,7 @@ for _name, (_keys, _left_out, _presets) in _FAMILIES.items():
         context=_context,
         defaults=_left_out,
         presets={
-            preset: {"model_type": _name, **_left_out, **given}
+            preset: _preset({"model_type": _name, **_left_out, **given})
             for preset, given in _presets.items()
         },
         prepare=_prepare,

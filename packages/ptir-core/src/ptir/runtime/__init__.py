@@ -13,7 +13,8 @@ from ptir.runtime.load import load_model
 
 if TYPE_CHECKING:
     from ptir.runtime.image_model import ImageModel, ImageTextModel
-    from ptir.runtime.text_model import Ranked, TextModel, TokenLabel
+    from ptir.runtime.text_model import TextModel
+    from ptir.text.found import Ranked, TokenLabel
 
 __all__ = [
     "Answer",

@@ -35,8 +35,8 @@ from ptir.types import F32, DType, TensorType
 
 if TYPE_CHECKING:
     from ptir.runtime.chat import Answer, AnswerPiece, Conversation
-    from ptir.runtime.text_model import Ranked, TokenLabel
     from ptir.text.chat_template import Message
+    from ptir.text.found import Ranked, TokenLabel
     from ptir.vision import Label
 
 Array = np.ndarray[Any, Any]

@@ -5,9 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import cached_property
-from numbers import Integral
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
@@ -22,6 +20,7 @@ from ptir.nn.module import recording
 from ptir.runtime.batches import batches
 from ptir.runtime.handle import Array, Model
 from ptir.text import EncodedText
+from ptir.text.found import Ranked, TokenLabel
 from ptir.vision.labels import Label, check_top_k, class_names, likeliest, read_labels
 
 if TYPE_CHECKING:
@@ -40,30 +39,6 @@ _ACTIVATIONS: Final[dict[str, Callable[[float], float]]] = {
     "torch.nn.modules.activation.Sigmoid": lambda score: 0.5 * (1 + math.tanh(0.5 * score)),
 }
 """What sentence-transformers' cross-encoders make of the one score that they give."""
-
-
-@dataclass(frozen=True)
-class TokenLabel:
-    """The likeliest class of a token: the text from ``start`` to ``end`` (characters)."""
-
-    text: str
-    start: int
-    end: int
-    id: int
-    name: str
-    probability: float
-
-
-@dataclass(frozen=True)
-class Ranked:
-    """A document: its number in the list that was given, and how well it fits, the more the better.
-
-    ``score`` is what a cross-encoder gives, or the cosine of two embeddings.
-    """
-
-    index: int
-    score: float
-    document: str
 
 
 class TextModel(Model):
@@ -108,8 +83,9 @@ class TextModel(Model):
         As sentence-transformers has it: what the folder says of texts, else of the tokenizer.
         """
         said = self.said.max_length or self.checkpoint.tokenizer_config.get("model_max_length")
-        known = isinstance(said, Integral) and not isinstance(said, bool) and said > 0
-        return min(self.context, int(said)) if known else self.context
+        if not isinstance(said, int) or isinstance(said, bool) or said < 1:
+            return self.context
+        return min(self.context, said)
 
     @cached_property
     def labels(self) -> tuple[str, ...]:
