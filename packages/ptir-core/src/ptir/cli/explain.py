@@ -129,7 +129,7 @@ def command(
     if by_workers is not None:
         show.rich("")
         phases(by_workers)
-    elif count > 1:
+    elif count > 1 and "generate" in loaded.capabilities:
         show.rich(f"their phases: ptir explain {model} --workers {count}")
 
 
@@ -308,6 +308,8 @@ def _one_by_one(report: StepReport) -> float:
 def _title(model: Model, dtype: str, report: StepReport) -> str:
     if report.step == "images":
         return f"{model.name} {dtype}: {report.tokens} image{'s' * (report.tokens > 1)}"
+    if report.step == "texts":
+        return f"{model.name} {dtype}: texts of {report.tokens} tokens together"
     what = (
         f"one token at position {report.position}"
         if report.step == "decode"
