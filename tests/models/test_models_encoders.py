@@ -234,3 +234,39 @@ def test_a_definition_knows_its_context() -> None:
     two = {**definition("mpnet").defaults, "model_type": "mpnet", "max_position_embeddings": 2}
     with pytest.raises(CheckpointError, match="2 leaves no position: the first 2 stand for no"):
         definition("mpnet").context(two)
+
+
+def test_a_pair_is_read_with_the_kinds_of_its_tokens(tmp_path: Path) -> None:
+    case = CASES["bert, texts"]
+    given = image_models.checkpoint(case["config"], case["shapes"])
+    words = "\n".join(text_models.WORDS[:40])
+    model = loaded(text_models.saved(given, tmp_path, **{"vocab.txt": words}))
+    (row,) = model.encode_texts([("a b", "c d")])
+    assert row.kinds == (0, 0, 0, 0, 1, 1, 1)
+    ids, kinds = (np.array([one], np.int32) for one in (row.ids, row.kinds))
+    (scores,) = text_models.output(model, ids, kinds, np.array([7], np.int32)).astype(float)
+    wanted = np.exp(scores - scores.max()) / np.exp(scores - scores.max()).sum()
+    (found,) = model.classify([("a b", "c d")])
+    assert [one.id for one in found] == np.argsort(-wanted).tolist()
+    np.testing.assert_allclose([one.probability for one in found], np.sort(wanted)[::-1], rtol=1e-5)
+    (other,) = text_models.output(model, ids, np.zeros_like(kinds), np.array([7], np.int32))
+    assert np.abs(other - scores).max() > 1e-3
+
+
+def test_batches_cost_as_little_as_any_cut_of_the_sorted_texts() -> None:
+    rng = np.random.default_rng(4)
+    for _ in range(40):
+        sizes = sorted(rng.integers(2, 130, int(rng.integers(1, 9))).tolist(), reverse=True)
+        costs = []
+        for cuts in range(1 << (len(sizes) - 1)):
+            starts = [0, *(n for n in range(1, len(sizes)) if cuts >> (n - 1) & 1), len(sizes)]
+            costs.append(
+                sum(
+                    min(rows for rows in (1, 4, 16) if rows >= end - first)
+                    * padded(sizes[first], 512)
+                    + 48
+                    for first, end in zip(starts, starts[1:], strict=False)
+                )
+            )
+        found = list(batches(sizes, 512))
+        assert sum(one.rows * one.length + 48 for one in found) == min(costs)
