@@ -5,6 +5,7 @@ Odd sizes, backends and folders of sentence-transformers are tests/parity's matt
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -265,7 +266,7 @@ def test_batches_cost_as_little_as_any_cut_of_the_sorted_texts() -> None:
                     min(rows for rows in (1, 4, 16) if rows >= end - first)
                     * padded(sizes[first], 512)
                     + 48
-                    for first, end in zip(starts, starts[1:], strict=False)
+                    for first, end in pairwise(starts)
                 )
             )
         found = list(batches(sizes, 512))
