@@ -1,7 +1,7 @@
 """Compute what the suite expects of whole models, with Transformers and PyTorch in float64.
 
-``python scripts/generate_model_expectations.py`` writes the file of expectations that
-``ptir_testsuite.corpus.models`` reads.
+``python scripts/generate_model_expectations.py [NAME ...]`` writes the file of expectations that
+``ptir_testsuite.corpus.models`` reads; models that are not named keep theirs.
 Only weights and configurations come from ptir; what they mean is Transformers'. The prompts of a
 model are those of the few seeds that say most, and none of their tokens is a close call: the best
 logit of every step is ahead of the next by many times the bound. Transformers 5 computes the norms
@@ -11,6 +11,7 @@ The delta rule, which it computes in float32 too, is not: for those models the n
 
 from __future__ import annotations
 
+import argparse
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -24,7 +25,18 @@ import transformers
 
 import ptir_testsuite.corpus
 from ptir.checkpoint import save_folder
-from ptir_testsuite.corpus.models import BOUND, FILE, LENGTHS, NEW, SUBJECTS, checkpoint
+from ptir_testsuite.corpus.models import (
+    BOUND,
+    ENCODED,
+    FILE,
+    LENGTHS,
+    NEW,
+    SUBJECTS,
+    checkpoint,
+)
+from ptir_testsuite.corpus.models import (
+    expectations as kept,
+)
 from ptir_testsuite.corpus.values import Draws
 
 Array = np.ndarray[Any, Any]
@@ -56,9 +68,9 @@ def wide(name: str) -> Iterator[None]:
 def opened(name: str, folder: Path) -> Any:
     """The model in Transformers, in float64."""
     where = save_folder(checkpoint(name), folder / name)
-    found = transformers.AutoModelForCausalLM.from_pretrained(
-        where, dtype=torch.float64, attn_implementation="eager"
-    )
+    encodes = SUBJECTS[name].kinds == ENCODED
+    family = transformers.AutoModel if encodes else transformers.AutoModelForCausalLM
+    found = family.from_pretrained(where, dtype=torch.float64, attn_implementation="eager")
     return found.eval()
 
 
@@ -123,14 +135,36 @@ def expectations(name: str, model: Any) -> dict[str, Array]:
     }
 
 
+@torch.no_grad()
+def vectors(name: str, model: Any) -> dict[str, Array]:
+    """The arrays of an encoder: a vector for each token of texts, each read alone."""
+    size = model.config.vocab_size
+    rows = [Draws("prompt", name, length, 0).below(size, length) for length in LENGTHS]
+    found = [model(torch.tensor([row.tolist()])).last_hidden_state[0].numpy() for row in rows]
+    padded = np.full((len(rows), max(LENGTHS)), -1, np.int32)
+    for place, row in zip(padded, rows, strict=True):
+        place[: len(row)] = row
+    return {
+        f"{name}.prompts": padded,
+        f"{name}.vectors": np.concatenate(found).astype(np.float32),
+    }
+
+
 def main() -> None:
     """Write the file."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("name", nargs="*", choices=[*SUBJECTS, []])
+    names = parser.parse_args().name or [*SUBJECTS]
     made_with = f"torch {torch.__version__}, transformers {transformers.__version__}, float64"
-    arrays: dict[str, Array] = {"made_with": np.array(made_with)}
+    arrays: dict[str, Array] = {n: a for n, a in kept().items() if n.partition(".")[0] not in names}
+    arrays["made_with"] = np.array(made_with)
     torch.set_num_threads(1)  # the products are small
     with tempfile.TemporaryDirectory() as folder:
-        for name in SUBJECTS:
+        for name in names:
             model = opened(name, Path(folder))
+            if SUBJECTS[name].kinds == ENCODED:
+                arrays |= vectors(name, model)
+                continue
             with wide(name):  # not for reading the file
                 arrays |= expectations(name, model)
     path = Path(ptir_testsuite.corpus.__file__).parent / FILE

@@ -26,13 +26,15 @@ import transformers
 
 import ptir
 from ptir.models import ModelDefinition
-from ptir.models.table import MODELS, load_modules
+from ptir.models.table import MODELS, READS, load_modules
 from ptir.runtime.specs import parameter_types
 
 FILE: Final = Path(__file__).resolve().parent.parent / "docs" / "results" / "models.json"
 BACKENDS: Final = ("ref", "c", "opencl")
 IMAGES: Final = (2, 65, 93, 3)
 """Prepared images whose scores are compared, of a model that takes them."""
+PADDING: Final = 1
+"""The token that stands behind shorter texts, as RoBERTa has it."""
 PROMPT, NEW = 40, 64
 """Tokens whose logits are compared, and greedy ones after them."""
 QUANT: Final = "int8"
@@ -126,6 +128,26 @@ def image_agreement(config: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     return rows
 
 
+def text_agreement(config: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """By backend: how far the vectors of a text's tokens are off, over the greatest."""
+    torch.manual_seed(4)
+    made = transformers.AutoConfig.for_model(**{**config, "pad_token_id": PADDING})
+    model = transformers.AutoModel.from_config(made, dtype=torch.float32).eval()
+    with torch.no_grad():
+        for name, value in model.named_parameters():
+            scale = float("norm" in name.lower() and name.endswith("weight") and value.ndim == 1)
+            value.normal_(scale, 0.3 if value.ndim < 2 else value[0].numel() ** -0.5)
+    text = np.random.default_rng(0).integers(2, config["vocab_size"], PROMPT).tolist()
+    rows: dict[str, dict[str, Any]] = {}
+    with tempfile.TemporaryDirectory() as folder, torch.no_grad():
+        model.save_pretrained(folder)
+        wanted = model(torch.tensor([text])).last_hidden_state[0].numpy()
+        for backend in BACKENDS:
+            found = ptir.load_model(folder, backend=backend).forward(text)
+            rows[backend] = {"off": float(np.abs(found - wanted).max() / np.abs(wanted).max())}
+    return rows
+
+
 def _seen(model: Any, kind: str, pixels: Any) -> Any:
     """What Transformers gives of images whose size is not the one of the positions."""
     if kind == "clip":
@@ -161,7 +183,8 @@ def measured(definition: ModelDefinition) -> dict[str, Any]:
     """The row of a family."""
     name, config = tiny(definition)
     if "generate" not in definition.capabilities:
-        return {"tiny": name, "agreement": image_agreement(config), "speed": None}
+        measure = text_agreement if definition.capabilities == READS else image_agreement
+        return {"tiny": name, "agreement": measure(config), "speed": None}
     row: dict[str, Any] = {"tiny": name, "agreement": agreement(config)}
     sizes = {other: weights(definition, other) for other in definition.presets if other != name}
     smallest = min(sizes, key=lambda other: sizes[other])

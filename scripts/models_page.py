@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from ptir.checkpoint.gguf.architectures.table import LAYOUTS
-from ptir.models.table import MODELS, ModelDefinition, load_modules
+from ptir.models.table import MODELS, READS, ModelDefinition, load_modules
 
 FILE: Final = Path(__file__).resolve().parent.parent / "docs" / "results" / "models.json"
 BACKENDS: Final = {"ref": "NumPy", "c": "C", "opencl": "PoCL"}
@@ -50,6 +50,12 @@ What [models of images](guides/images.md) do, and how far scores (features of `c
 two images of 65 x 93 pixels through the tiny preset with random weights, measured in the same way.
 """
 IMAGES_HEAD: Final = ("`model_type`", "can", "off", "`random:`")
+TEXTS_INTRO: Final = """
+## Encoders of text
+
+What [encoders](guides/embed.md) do, by their heads, and how far the vectors of tokens were off for
+a text of 40 through the tiny preset with random weights, measured in the same way.
+"""
 
 
 def page(note: str) -> str:
@@ -60,18 +66,23 @@ def page(note: str) -> str:
     wrappers = ", ".join(f"`{name}`" for name in alone)
     intro = INTRO.format(**kept["machine"], wrappers=wrappers)
     families = kept["families"]
-    return f"{note}\n{intro}\n{_table(families)}\n{IMAGES_INTRO}\n{_images(families)}\n"
+    parts = (
+        *(note, intro, _table(families)),
+        *(IMAGES_INTRO, _images(families, reads=False)),
+        *(TEXTS_INTRO, _images(families, reads=True)),
+    )
+    return "\n".join(parts) + "\n"
 
 
 def _generates(definition: ModelDefinition) -> bool:
     return "generate" in definition.capabilities
 
 
-def _images(families: dict[str, Any]) -> str:
-    """The table of models of images."""
+def _images(families: dict[str, Any], *, reads: bool) -> str:
+    """The table of models of images, or of encoders."""
     lines = ["| " + " | ".join(IMAGES_HEAD) + " |", "|" + "---|" * len(IMAGES_HEAD)]
     for name, one in sorted(MODELS.items()):
-        if _generates(one) or not one.presets:
+        if _generates(one) or not one.presets or (one.capabilities == READS) != reads:
             continue
         rows = families[name]["agreement"]
         off = ", ".join(f"{rows[backend]['off']:.0e}" for backend in BACKENDS)

@@ -16,6 +16,7 @@ from ptir.codegen.families import FAMILIES
 from ptir.errors import BackendUnavailable, CompileError
 from ptir.models import gpt2
 from ptir.models.table import MODELS, load_modules
+from ptir.runtime import TextModel
 from ptir_backend_cupy import disassembly, nvrtc, offline, platforms
 from ptir_backend_cupy.nvrtc import Nvrtc
 from ptir_backend_cupy.prelude import prelude
@@ -96,6 +97,22 @@ def nothing_spills(suite: offline.OfflineDevice) -> None:
     assert not spilled, spilled[0]
     large = [row for row in rows if row.resources.shared > 48 << 10]
     assert not large, large[0]
+
+
+@pytest.mark.slice(1)
+@pytest.mark.parametrize("name", ["bert-tiny", "mpnet-tiny", "modernbert-tiny"])
+def test_an_encoder_compiles(name: str, compiler: Nvrtc) -> None:
+    backend = offline.OfflineBackend((90,))
+    model = ptir.load_model(f"random:{name}", backend=backend.target)
+    assert isinstance(model, TextModel)
+    model.computed(np.ones((3, 40), np.int32))
+    rows = list(offline.rows(backend.kernels))
+    spilled = [row for row in rows if row.is_hot and (row.resources.spilled or row.resources.stack)]
+    assert not spilled, spilled[0]
+    assert {*backend.kernels.launched} <= {row.kernel for row in rows}
+    families = {row.family for row in rows}
+    assert families >= {"linear", "row_reduction"}
+    assert ("attention" in families) == (name != "mpnet-tiny")  # whose scores have a bias
 
 
 def streamed(codes: dict[str, list[str]]) -> dict[str, list[str]]:

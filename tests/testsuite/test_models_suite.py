@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from suite_settings import setting_of
@@ -11,6 +13,7 @@ from ptir.params.quantized import quantization, round_to_nearest
 from ptir.types import DTYPES
 from ptir_testsuite.corpus.composites import CALLS, CompositeCall
 from ptir_testsuite.corpus.models import (
+    ENCODED,
     GROUP,
     LENGTHS,
     SUBJECTS,
@@ -81,7 +84,22 @@ def _quantized(array, axis, storage):
 def test_prompts_are_of_several_lengths_and_models_say_something():
     for name in SUBJECTS:
         assert tuple(map(len, prompts(name))) == LENGTHS
+        if SUBJECTS[name].kinds == ENCODED:
+            vectors = expected(name, "vectors")
+            assert len(vectors) == sum(LENGTHS) and np.ptp(vectors, axis=0).min() > 0.1, name
+            continue
         assert len({*expected(name, "tokens").ravel().tolist()}) >= 6, name
+
+
+@pytest.mark.slice(1)
+@pytest.mark.parametrize("reach", [18, 22, 1])
+def test_a_window_of_another_width_is_seen(reach, monkeypatch, setting):
+    subject = SUBJECTS["modernbert"]
+    config = {**subject.config, "local_attention": reach}
+    monkeypatch.setitem(SUBJECTS, "modernbert", replace(subject, config=config))
+    found = run_item(row_of("modernbert", "f32", "vectors"), setting)
+    assert found.outcome is Outcome.MISMATCH, found.message
+    assert "the vector of prompt" in found.message and "position" in found.message
 
 
 @pytest.mark.parametrize(

@@ -159,3 +159,45 @@ def test_damaged_tokenizer_json_is_refused(text: str) -> None:
 def test_damaged_gpt2_files_are_refused(vocab: str, merges: str, message: str) -> None:
     with pytest.raises(CheckpointError, match=message):
         Tokenizer.from_gpt2(vocab, merges)
+
+
+def test_words_of_a_vocab_txt_are_split_into_their_longest_pieces() -> None:
+    pieces = [
+        "[PAD]",
+        "[UNK]",
+        "[CLS]",
+        "[SEP]",
+        "[MASK]",
+        "un",
+        "##aff",
+        "##able",
+        "a",
+        ",",
+        "ete",
+    ]
+    tokenizer = Tokenizer.from_words("\r\n".join(pieces), {})
+    found = tokenizer.encode_text("UNaffable, Été")
+    assert [tokenizer.token(index) for index in found.ids] == [
+        *("[CLS]", "un", "##aff", "##able", ",", "ete", "[SEP]")
+    ]
+    assert found.places[1:3] == ((0, 2), (2, 5)) and found.added == (True, *[False] * 5, True)
+    pair = tokenizer.encode_text("a", "un , a", limit=6)
+    assert [tokenizer.token(n) for n in pair.ids] == ["[CLS]", "a", "[SEP]", "un", ",", "[SEP]"]
+    assert pair.kinds == (0, 0, 0, 1, 1, 1) and pair.length == 7
+    cased = Tokenizer.from_words("\n".join(pieces), {"do_lower_case": False})
+    assert cased.encode("UN a") == [2, 1, 8, 3]
+    with pytest.raises(UsageError, match="2 tokens leave no room for a text"):
+        tokenizer.encode_text("a", limit=2)
+    with pytest.raises(CheckpointError, match="two lines are the same piece"):
+        Tokenizer.from_words("[CLS]\na\na\n", {})
+    with pytest.raises(CheckpointError, match=r"has no sep_token \(\[SEP\] or </s>\)"):
+        Tokenizer.from_words("[CLS]\n[UNK]\na\n", {})
+
+
+def test_a_vocabulary_with_robertas_marks_marks_the_ends_of_texts() -> None:
+    marks = ["<s>", "<pad>", "</s>", "<unk>"]
+    ids = {token: number for number, token in enumerate([*marks, "a", "b", "<mask>"])}
+    tokenizer = Tokenizer.from_gpt2(json.dumps(ids), "#version: 0.2\n")
+    assert list(tokenizer.encode_text("a").ids) == [0, 4, 2]
+    assert list(tokenizer.encode_text("a", "b").ids) == [0, 4, 2, 2, 5, 2]
+    assert tokenizer.encode_text("a <mask>").ids[-2] == 6

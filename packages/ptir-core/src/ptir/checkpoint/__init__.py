@@ -14,6 +14,7 @@ from ptir.checkpoint.folder import (
     Checkpoint,
     DescribedTokenizer,
     TokenizerText,
+    WordFile,
     open_checkpoint,
 )
 from ptir.checkpoint.safetensors_file import MappedSource, read_header
@@ -27,6 +28,7 @@ __all__ = [
     "DescribedTokenizer",
     "MappedSource",
     "TokenizerText",
+    "WordFile",
     "check_parameters",
     "eos_token_ids",
     "load_archive",

@@ -7,16 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from pathlib import Path, PurePosixPath, PureWindowsPath
+from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from ptir.checkpoint import foreign
 from ptir.checkpoint.config import QUANTIZED, named_templates
 from ptir.checkpoint.json_text import parse_settings, read_json_object, read_text
+from ptir.checkpoint.paths import stays_inside
 from ptir.checkpoint.safetensors_file import MappedSource, read_header
+from ptir.checkpoint.sentence import SentenceFiles, dense_names, sentence_files
 from ptir.errors import CheckpointError, short
-from ptir.params.source import ParamSource
+from ptir.params.source import JoinedSource, ParamSource, RenamedSource
 
 if TYPE_CHECKING:
     from ptir.checkpoint.gguf import GgufVocabulary
@@ -33,11 +35,12 @@ CHAT_TEMPLATES: Final = "additional_chat_templates"
 TOKENIZER: Final = "tokenizer.json"
 VOCAB: Final = "vocab.json"
 MERGES: Final = "merges.txt"
+WORDS: Final = "vocab.txt"
+SENTENCE_FILES: Final = "sentence_files"
+"""The metadata of a single file that has the texts of a sentence-transformers folder, as JSON."""
 INDEX: Final = "model.safetensors.index.json"
 WEIGHTS: Final = "model.safetensors"
 GGUF_SUFFIX: Final = ".gguf"
-_MAX_NAME_BYTES: Final = 255
-"""Longer names are refused by file systems."""
 
 
 @dataclass(frozen=True)
@@ -48,8 +51,15 @@ class BpeFiles:
     merges: str
 
 
-#: The text of ``tokenizer.json``, a vocab and merges pair, or ``None`` for models without text.
-TokenizerText: TypeAlias = str | BpeFiles | None
+@dataclass(frozen=True)
+class WordFile:
+    """A BERT style tokenizer as the text of ``vocab.txt``, a piece of a word a line."""
+
+    vocab: str
+
+
+#: The text of ``tokenizer.json``, older files, or ``None`` for models without text.
+TokenizerText: TypeAlias = str | BpeFiles | WordFile | None
 
 
 @dataclass(frozen=True)
@@ -69,6 +79,7 @@ class Checkpoint:
     templates (also those of GGUF files) as a list of objects with ``name`` and ``template``.
     ``files`` holds the weight files, ``said_by`` is what the configuration was read from.
     ``preprocessor_config`` says how images are prepared; it is empty when the checkpoint does not.
+    ``sentence_files`` are the texts of what sentence-transformers says, by path, if it is such.
     """
 
     path: Path
@@ -80,6 +91,7 @@ class Checkpoint:
     files: tuple[Path, ...]
     said_by: str = CONFIG
     preprocessor_config: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    sentence_files: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
 def open_checkpoint(path: str | Path) -> Checkpoint:
@@ -105,23 +117,40 @@ def open_checkpoint(path: str | Path) -> Checkpoint:
     )
 
 
-def _open_folder(path: Path) -> Checkpoint:
+def _open_folder(folder: Path) -> Checkpoint:
+    sentence = sentence_files(folder)
+    path = sentence.model
     if not (path / CONFIG).is_file():
         other = foreign.held(path)
         also = f" (it holds {other[0]}, {other[1]})" if other else ""
         raise CheckpointError(f"{path}: has no {CONFIG}; a model folder must hold one{also}")
     config = read_json_object(path / CONFIG)
     mapped, files = _weights(path)
+    source = _with_dense(_decoding(path, config, mapped), sentence)
     return Checkpoint(
-        path=path,
+        path=folder,
         config=MappingProxyType(config),
         generation_config=MappingProxyType(_optional_json(path / GENERATION_CONFIG)),
         tokenizer_config=MappingProxyType(_tokenizer_config(path)),
-        source=_decoding(path, config, mapped),
+        source=source,
         tokenizer=_tokenizer(path),
-        files=files,
+        files=(*files, *sentence.dense),
         preprocessor_config=MappingProxyType(_preprocessor_config(path)),
+        sentence_files=MappingProxyType(dict(sentence.texts)),
     )
+
+
+def _with_dense(source: ParamSource, sentence: SentenceFiles) -> ParamSource:
+    """The parameters with those of a sentence-transformers folder's projections."""
+    for number, file in enumerate(sentence.dense):
+        if not file.is_file():
+            other = foreign.held(file.parent) if file.parent.is_dir() else None
+            also = f" (it holds {other[0]}, {other[1]})" if other else ""
+            raise CheckpointError(f"{file.parent}: has no {file.name}{also}")
+        stored = MappedSource([file])
+        names = dense_names(number, stored.names(), file)
+        source = JoinedSource(source, RenamedSource(stored, names))
+    return source
 
 
 def _open_gguf(path: Path) -> Checkpoint:
@@ -180,11 +209,19 @@ def _described(
         files=(path,),
         said_by=said_by,
         preprocessor_config=_from_metadata(path, texts, PREPROCESSOR_CONFIG),
+        sentence_files=_sentence_texts(path, texts),
     )
 
 
 def _from_metadata(path: Path, metadata: Mapping[str, str], key: str) -> Mapping[str, Any]:
     return MappingProxyType(parse_settings(metadata.get(key, "{}"), f"{path}: metadata {key!r}"))
+
+
+def _sentence_texts(path: Path, metadata: Mapping[str, str]) -> Mapping[str, str]:
+    found = _from_metadata(path, metadata, SENTENCE_FILES)
+    if not all(isinstance(text, str) for text in found.values()):
+        raise CheckpointError(f"{path}: metadata {SENTENCE_FILES!r} must be an object of texts")
+    return found
 
 
 def _optional_json(path: Path) -> dict[str, Any]:
@@ -212,7 +249,7 @@ def _tokenizer_config(path: Path) -> dict[str, Any]:
 
 
 def _tokenizer(path: Path) -> TokenizerText:
-    names = [name for name in (TOKENIZER, VOCAB, MERGES) if (path / name).is_file()]
+    names = [name for name in (TOKENIZER, VOCAB, MERGES, WORDS) if (path / name).is_file()]
     return _tokenizer_text({name: read_text(path / name) for name in names})
 
 
@@ -221,7 +258,7 @@ def _tokenizer_text(texts: Mapping[str, str]) -> TokenizerText:
         return texts[TOKENIZER]
     if VOCAB in texts and MERGES in texts:
         return BpeFiles(texts[VOCAB], texts[MERGES])
-    return None
+    return WordFile(texts[WORDS]) if WORDS in texts else None
 
 
 def _weights(path: Path) -> tuple[MappedSource, tuple[Path, ...]]:
@@ -253,7 +290,7 @@ def _indexed(path: Path) -> dict[str, Path]:
     if not isinstance(weight_map, dict) or not weight_map:
         raise CheckpointError(f"{index}: 'weight_map' must map tensor names to shard files")
     for name, shard in weight_map.items():
-        if not isinstance(shard, str) or not _stays_inside(shard):
+        if not isinstance(shard, str) or not stays_inside(shard):
             raise CheckpointError(
                 f"{index}: tensor {short(name)}: shard {short(shard)} must name a file inside the"
                 " folder"
@@ -265,14 +302,6 @@ def _indexed(path: Path) -> dict[str, Path]:
             f"{path}: {len(lost)} shards are missing ({', '.join(lost[:5])}); download them too"
         )
     return where
-
-
-def _stays_inside(shard: str) -> bool:
-    """Lexical on purpose: download caches store shards as links that point elsewhere."""
-    windows = PureWindowsPath(shard)
-    parts = PurePosixPath(shard).parts
-    unsafe = windows.drive or windows.root or "\\" in shard or "\0" in shard or ".." in parts
-    return bool(parts) and not unsafe and len(shard.encode()) <= _MAX_NAME_BYTES
 
 
 def _no_weights(path: Path) -> str:

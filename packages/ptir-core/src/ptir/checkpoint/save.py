@@ -18,17 +18,28 @@ from ptir.checkpoint.folder import (
     INDEX,
     MERGES,
     PREPROCESSOR_CONFIG,
+    SENTENCE_FILES,
     TOKENIZER,
     TOKENIZER_CONFIG,
     VOCAB,
     WEIGHTS,
+    WORDS,
     BpeFiles,
     Checkpoint,
     DescribedTokenizer,
+    WordFile,
 )
 from ptir.checkpoint.safetensors_write import write_safetensors
+from ptir.checkpoint.sentence import (
+    DENSE_TENSORS,
+    LENGTHS,
+    MODULES,
+    PROMPTS,
+    dense_folders,
+    dense_names,
+)
 from ptir.errors import CheckpointError
-from ptir.params.source import Array, ParamSource
+from ptir.params.source import Array, ParamSource, RenamedSource
 from ptir.types import DType, TensorType
 
 #: Shards of a folder hold at most this many bytes of tensors, unless one tensor is larger.
@@ -38,6 +49,7 @@ _REPLACEABLE: Final = (
     *(CONFIG, GENERATION_CONFIG, TOKENIZER_CONFIG, CHAT_TEMPLATE, TOKENIZER, VOCAB, MERGES, INDEX),
     PREPROCESSOR_CONFIG,
     *("model*.safetensors", "special_tokens_map.json", "added_tokens.json"),
+    *(WORDS, MODULES, PROMPTS, LENGTHS, "[1-9]_*"),
 )
 
 
@@ -88,9 +100,17 @@ def save_single_file(
     refuse_file(path, overwrite)
     source = checkpoint.source
     types = stored_types(source, dtype)
-    metadata = {**_FORMAT, **side_files(checkpoint, dtype)}
+    metadata = {**_FORMAT, **file_texts(checkpoint, dtype)}
     write_safetensors(path, values_of(source, types), types, metadata)
     return path
+
+
+def file_texts(checkpoint: Checkpoint, dtype: DType | None) -> dict[str, str]:
+    """The texts that one file holds beside the weights, of which a folder is made again."""
+    texts = side_files(checkpoint, dtype)
+    if checkpoint.sentence_files:
+        texts[SENTENCE_FILES] = _json(dict(checkpoint.sentence_files))
+    return texts
 
 
 def _write_folder(
@@ -101,13 +121,30 @@ def _write_folder(
     quantization: Mapping[str, Any] | None,
 ) -> None:
     types = stored_types(checkpoint.source, dtype)
+    for number, place in enumerate(dense_folders(checkpoint.sentence_files)):
+        _write_dense(checkpoint.source, types, folder / place, number)
     shards = _shards(types, max_shard_bytes)
     for name, part in shards.items():
         write_safetensors(folder / name, values_of(checkpoint.source, part), part, _FORMAT)
-    for name, text in side_files(checkpoint, dtype, quantization).items():
+    files = side_files(checkpoint, dtype, quantization) | dict(checkpoint.sentence_files)
+    for name, text in files.items():
+        (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_bytes(text.encode("utf-8"))
     if len(shards) > 1:
         (folder / INDEX).write_bytes(_index(shards).encode("utf-8"))
+
+
+def _write_dense(
+    source: ParamSource, types: dict[str, TensorType], folder: Path, number: int
+) -> None:
+    """Write a projection of a sentence-transformers folder, and take it from ``types``."""
+    theirs = dense_names(number, DENSE_TENSORS, folder)
+    own = {theirs[name]: types.pop(name) for name in [*types] if name in theirs}
+    folder.mkdir()
+    renamed = RenamedSource(
+        source, {theirs[name]: name for name in theirs if name in source.names()}
+    )
+    write_safetensors(folder / WEIGHTS, values_of(renamed, own), own, _FORMAT)
 
 
 def _shards(types: Mapping[str, TensorType], limit: int) -> dict[str, dict[str, TensorType]]:
@@ -151,6 +188,8 @@ def side_files(
     match held.beside if isinstance(held, DescribedTokenizer) else held:
         case BpeFiles(vocab, merges):
             files |= {VOCAB: vocab, MERGES: merges}
+        case WordFile(vocab):
+            files[WORDS] = vocab
         case str(text):
             files[TOKENIZER] = text
     return files

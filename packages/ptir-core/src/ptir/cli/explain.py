@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -35,10 +35,17 @@ if TYPE_CHECKING:
     from ptir.runtime.tune import Chosen
     from ptir.runtime.workers import PartitionedStep
 
+TEXT: Final = 64
+"""Tokens of a text that an encoder is explained with, unless it is said."""
+
 
 @click.command()
 @model_argument
-@click.option("--prefill", type=click.IntRange(1), help="Explain a prompt of N tokens instead.")
+@click.option(
+    "--prefill",
+    type=click.IntRange(1),
+    help="Explain a prompt of N tokens instead; of an encoder, texts of N tokens each.",
+)
 @click.option(
     "--position",
     type=click.IntRange(1),
@@ -52,7 +59,7 @@ if TYPE_CHECKING:
     type=click.IntRange(1),
     default=1,
     show_default=True,
-    help="Images of a run, of a model that takes them.",
+    help="Images or texts of a run, of a model that takes them.",
 )
 @click.option("-r", "--repetitions", type=click.IntRange(1), default=5, show_default=True)
 @workers_options
@@ -80,8 +87,14 @@ def command(
     and that is shown for so many workers and the costs given. With --folded nothing is run either:
     every parameter that is computed from others before the first step is shown, with its id.
     """
-    from ptir.runtime.explain import explain_decode, explain_images, explain_prefill
+    from ptir.runtime.explain import (
+        explain_decode,
+        explain_images,
+        explain_prefill,
+        explain_texts,
+    )
     from ptir.runtime.image_model import ImageModel
+    from ptir.runtime.text_model import TextModel
     from ptir.runtime.workers import partition_step
 
     if folded:
@@ -97,13 +110,15 @@ def command(
         with loaded.policies():
             if isinstance(loaded, ImageModel):
                 report = explain_images(loaded, batch, repetitions)
+            elif isinstance(loaded, TextModel):
+                report = explain_texts(loaded, batch, prefill or TEXT, repetitions)
             elif prefill is None:
                 report = explain_decode(loaded, position, repetitions)
             else:
                 report = explain_prefill(loaded, prefill, repetitions)
         chosen = _chosen(loaded, report)
         by_workers, count = None, report.explanation.workers
-        if 1 < count <= LISTED and report.step != "images":
+        if 1 < count <= LISTED and "generate" in loaded.capabilities:
             by_workers = partition_step(loaded, count, SERVER, prefill, position)
     if common.json:
         value = _json(loaded, formats.weights(loaded), report, by_workers)
@@ -123,7 +138,7 @@ def command(
     if by_workers is not None:
         show.rich("")
         phases(by_workers)
-    elif count > 1:
+    elif count > 1 and "generate" in loaded.capabilities:
         show.rich(f"their phases: ptir explain {model} --workers {count}")
 
 
@@ -321,6 +336,8 @@ def _one_by_one(report: StepReport) -> float:
 def _title(model: Model, dtype: str, report: StepReport) -> str:
     if report.step == "images":
         return f"{model.name} {dtype}: {report.tokens} image{'s' * (report.tokens > 1)}"
+    if report.step == "texts":
+        return f"{model.name} {dtype}: texts of {report.tokens} tokens together"
     what = (
         f"one token at position {report.position}"
         if report.step == "decode"

@@ -6,7 +6,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from functools import reduce, wraps
+from functools import partial, reduce, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -15,6 +15,7 @@ import click
 from ptir.cli import show
 from ptir.cli.common import CommonOptions, session
 from ptir.cli.model import Formats, open_model
+from ptir.errors import UsageError
 
 if TYPE_CHECKING:
     from ptir.runtime.image_model import ImageModel
@@ -77,24 +78,46 @@ def show_images(
     common: CommonOptions, model: str, formats: Formats, images: Images, top_k: int
 ) -> None:
     """Print the ``top_k`` likeliest classes of each image, or features where there are none."""
-    if images.given.count("-") > 1:
-        raise click.UsageError("--image -: stdin is one image; give it once")
     with session(common):
         loaded = cast("ImageModel", open_model(common, model, formats, needs="embed"))
-        _note(loaded)
-        classifies = "classify" in loaded.capabilities
-        if images.labels_file is not None:
-            loaded.require("classify")
-            loaded.name_classes(images.labels_file)
-        files = [sys.stdin.buffer.read() if one == "-" else one for one in images.given]
-        before = loaded.target.backend.stats(loaded.target.device).host_fallback_ops
-        began = time.perf_counter()
-        if classifies:
-            found = loaded.classify(files, top_k=top_k, labels=images.candidates)
-            rows = [[asdict(one) for one in row] for row in found]
-        else:
-            rows = loaded.embed(files).tolist()
-        stats = _stats(loaded, time.perf_counter() - began, before)
+        if loaded.reads_texts:
+            raise UsageError(f"model {model!r} takes texts, not images; see `ptir embed`")
+        finish = show_loaded(common, loaded, formats, images, top_k)
+    finish()
+
+
+def show_loaded(
+    common: CommonOptions, loaded: ImageModel, formats: Formats, images: Images, top_k: int
+) -> Callable[[], None]:
+    """The same of a model in its session; what is returned prints the result, behind it."""
+    if images.given.count("-") > 1:
+        raise click.UsageError("--image -: stdin is one image; give it once")
+    _note(loaded)
+    classifies = "classify" in loaded.capabilities
+    if images.labels_file is not None:
+        loaded.require("classify")
+        loaded.name_classes(images.labels_file)
+    files = [sys.stdin.buffer.read() if one == "-" else one for one in images.given]
+    before = loaded.target.backend.stats(loaded.target.device).host_fallback_ops
+    began = time.perf_counter()
+    if classifies:
+        found = loaded.classify(files, top_k=top_k, labels=images.candidates)
+        rows = [[asdict(one) for one in row] for row in found]
+    else:
+        rows = loaded.embed(files).tolist()
+    stats = _stats(loaded, time.perf_counter() - began, before)
+    return partial(_show, common, loaded, formats, images, rows, stats, classifies)
+
+
+def _show(
+    common: CommonOptions,
+    loaded: ImageModel,
+    formats: Formats,
+    images: Images,
+    rows: list[Any],
+    stats: dict[str, Any],
+    classifies: bool,
+) -> None:
     kind = "labels" if classifies else "embedding"
     if common.json:
         named = [{"image": n, kind: row} for n, row in zip(images.given, rows, strict=True)]

@@ -53,7 +53,7 @@ def define_image_model(
         if layout is not None:
             config, source = {**layout.defaults, **config}, arranged(source, layout)
         config = {**defaults, **config}
-        config |= {"num_labels": _classes(config, source, head)}
+        config |= {"num_labels": stored_classes(config, source, head)}
         if projection:
             config["projects"] = projection in source.names()
         return config, source
@@ -74,7 +74,7 @@ def define_image_model(
     )
 
 
-def _classes(config: Config, source: ParamSource, head: str) -> int:
+def stored_classes(config: Config, source: ParamSource, head: str) -> int:
     """How many classes the stored head tells apart; a configuration that differs is an error."""
     if head not in source.names():
         return 0

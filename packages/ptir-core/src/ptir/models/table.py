@@ -19,6 +19,8 @@ SEES: Final = ("classify", "embed", "forward", "trace")
 """What a model of images can do."""
 MATCHES: Final = (*SEES, "embed_texts")
 """What a model of images and texts can do."""
+READS: Final = ("embed", "classify", "classify_tokens", "rerank", "forward", "trace")
+"""What a model that reads whole texts can do; which of it depends on its head."""
 
 Described = tuple[Mapping[str, Any], ParamSource]
 """A configuration and the parameters that it describes."""
@@ -61,6 +63,27 @@ class ImageNetwork(Protocol):
         ...
 
 
+class TextNetwork(Protocol):
+    """What embedding and classifying need of a bound model that reads whole texts.
+
+    All methods take texts as token ids i32[B,T], the kind of each token i32[B,T] (the number of
+    its text, where two are read together), and how many tokens of each row are real i32[B].
+    """
+
+    classes: int
+    """How many classes the head tells apart; 0 where there is none."""
+    scored: str
+    """What the head scores: ``texts``, ``tokens``, or nothing."""
+
+    def __call__(self, tokens: Tensor, kinds: Tensor, count: Tensor) -> Tensor:
+        """Scores f32[B,classes], or of each token f32[B,T,classes]; without a head f32[B,T,D]."""
+        ...
+
+    def embedding(self, tokens: Tensor, kinds: Tensor, count: Tensor) -> Tensor:
+        """A vector for each text, f32[B,E]."""
+        ...
+
+
 @dataclass(frozen=True)
 class ModelDefinition:
     """One architecture.
@@ -76,9 +99,10 @@ class ModelDefinition:
     ``stacked`` are the rules by which tensors of experts become one (``ptir.params.stacked``).
     ``layers`` is the config's key for their number and what their tensors' names begin with
     (``("n_layer", "h.")``), so that a number nobody stored is refused before they are built.
-    ``capabilities`` name what a model of it can do: ``GENERATES``, or ``SEES`` for one that takes
-    images. ``arrange`` brings a configuration and parameters as any library writes them into one
-    form. ``preprocessing`` is what stands for a ``preprocessor_config.json`` that is not there.
+    ``capabilities`` name what a model of it can do: ``GENERATES``, ``SEES`` for one that takes
+    images, ``READS`` for an encoder of text. ``arrange`` brings a configuration and parameters as
+    any library writes them into one form. ``preprocessing`` is what stands for a
+    ``preprocessor_config.json`` that is not there.
     """
 
     model_type: str
@@ -145,6 +169,12 @@ MODULES: Final[dict[str, str]] = {
     "dinov2": "ptir.models.dinov2",
     "clip": "ptir.models.clip",
     "clip_vision_model": "ptir.models.clip",
+    "bert": "ptir.models.bert",
+    "roberta": "ptir.models.bert",
+    "xlm-roberta": "ptir.models.bert",
+    "distilbert": "ptir.models.bert",
+    "mpnet": "ptir.models.bert",
+    "modernbert": "ptir.models.modernbert",
 }
 """The module that defines each architecture; imported when the first model is opened."""
 

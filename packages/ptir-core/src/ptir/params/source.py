@@ -297,6 +297,50 @@ class RenamedSource:
         return block_rows_of(self._source, lookup(self._old, name), first, end)
 
 
+class JoinedSource:
+    """The parameters of two sources, whose names differ; raises ``CheckpointError`` if one is both.
+
+    Its counters count what was read of either.
+    """
+
+    def __init__(self, first: ParamSource, second: ParamSource) -> None:
+        self.counters = Counters()
+        self._of = {name: one for one in (first, second) for name in one.names()}
+        both = [name for name in first.names() if name in set(second.names())]
+        if both:
+            raise CheckpointError(f"parameter {both[0]!r} is stored twice; keep one of them")
+
+    def names(self) -> tuple[str, ...]:
+        """All names, those of the first source first."""
+        return tuple(self._of)
+
+    def type(self, name: str) -> TensorType:
+        """Stored element type and shape."""
+        return lookup(self._of, name).type(name)
+
+    def read(self, name: str) -> Array:
+        """The values, shared with the source."""
+        array = lookup(self._of, name).read(name)
+        self.counters.record(name, array.nbytes)
+        return array
+
+    def release(self, name: str) -> None:
+        """Release it in its source."""
+        lookup(self._of, name).release(name)
+
+    def format(self, name: str) -> WeightFormat | None:
+        """How the blocks of a parameter are read; None where its source has none."""
+        source = lookup(self._of, name)
+        return source.format(name) if isinstance(source, BlockSource) else None
+
+    def blocks(self, name: str) -> Mapping[str, Array]:
+        """The stored arrays of a parameter, which must have a format."""
+        source = lookup(self._of, name)
+        if not isinstance(source, BlockSource):
+            raise CheckpointError(f"{name!r}: is not stored in blocks")
+        return source.blocks(name)
+
+
 def lookup(table: Mapping[str, T], name: str) -> T:
     """The entry of ``name``; raises ``CheckpointError`` with the nearest names."""
     if name not in table:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import importlib
+from typing import TYPE_CHECKING, Any, Final
 
 from ptir.runtime.chat import Answer, AnswerPiece, AnswerRun, Conversation
 from ptir.runtime.generation import Generation, GenerationStats, Piece, SamplingOptions
@@ -12,6 +13,8 @@ from ptir.runtime.load import load_model
 
 if TYPE_CHECKING:
     from ptir.runtime.image_model import ImageModel, ImageTextModel
+    from ptir.runtime.text_model import TextModel
+    from ptir.text.found import Ranked, TokenLabel
 
 __all__ = [
     "Answer",
@@ -25,16 +28,27 @@ __all__ = [
     "Model",
     "Perplexity",
     "Piece",
+    "Ranked",
     "SamplingOptions",
+    "TextModel",
+    "TokenLabel",
     "load_model",
     "perplexity",
 ]
 
 
-def __getattr__(name: str) -> Any:
-    """Models that see are imported when they are named: most models do not."""
-    if name not in ("ImageModel", "ImageTextModel"):
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from ptir.runtime import image_model
+_LATER: Final = {
+    "ImageModel": "image_model",
+    "ImageTextModel": "image_model",
+    "Ranked": "text_model",
+    "TextModel": "text_model",
+    "TokenLabel": "text_model",
+}
+"""What is imported when it is named, and its module: most models neither see nor embed."""
 
-    return getattr(image_model, name)
+
+def __getattr__(name: str) -> Any:
+    """What stands in ``_LATER``."""
+    if name not in _LATER:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"ptir.runtime.{_LATER[name]}"), name)

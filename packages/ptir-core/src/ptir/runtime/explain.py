@@ -26,6 +26,7 @@ from ptir.runtime.steps import chunk_sizes
 if TYPE_CHECKING:
     from ptir.runtime.handle import Model
     from ptir.runtime.image_model import ImageModel
+    from ptir.runtime.text_model import TextModel
 
 
 @dataclass(frozen=True)
@@ -123,6 +124,18 @@ def explain_images(model: ImageModel, batch: int, repeats: int) -> StepReport:
     pixels = np.zeros((batch, height, width, 3), np.float32)
     measured = _measured(model, lambda: model.forward(pixels), model, repeats)
     return _report(model, "images", batch, 0, Kept(0, 0, {}), model.plans[-1], measured)
+
+
+def explain_texts(model: TextModel, batch: int, length: int, repeats: int) -> StepReport:
+    """One run over ``batch`` texts of ``length`` tokens: embedding them, or what its head scores.
+
+    Raises ``UsageError`` for more tokens than the model takes.
+    """
+    if length > model.context:
+        raise UsageError(f"{length} tokens do not fit the context of {model.context}; use fewer")
+    tokens = np.array([_tokens(model, length)] * batch, np.int32)
+    measured = _measured(model, lambda: model.computed(tokens), model, repeats)
+    return _report(model, "texts", batch * length, 0, Kept(0, 0, {}), model.plans[-1], measured)
 
 
 USUAL: Final = (224, 224)

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from ptir.checkpoint import BpeFiles, Checkpoint, DescribedTokenizer, eos_token_ids
+from ptir.checkpoint import BpeFiles, Checkpoint, DescribedTokenizer, WordFile, eos_token_ids
 from ptir.checkpoint.config import FULL, normalize_config
 from ptir.checkpoint.gguf import GgufTensor, Outgoing, write_gguf
 from ptir.checkpoint.gguf.architectures.layout import EMBEDDING, FACTORS, OUTPUT, Layout
@@ -293,6 +293,8 @@ def _text(checkpoint: Checkpoint, vocabulary: int) -> dict[str, Any]:
 
     if isinstance(held, BpeFiles):
         held = Tokenizer.from_gpt2(held.vocab, held.merges).to_json()
+    if isinstance(held, WordFile):
+        held = Tokenizer.from_words(held.vocab, checkpoint.tokenizer_config).to_json()
     return described_tokenizer(held, vocabulary, _ids(checkpoint, held)) | _template(checkpoint)
 
 

@@ -37,6 +37,7 @@ from ptir.types import F32, DType, TensorType
 if TYPE_CHECKING:
     from ptir.runtime.chat import Answer, AnswerPiece, Conversation
     from ptir.text.chat_template import Message
+    from ptir.text.found import Ranked, TokenLabel
     from ptir.vision import Label
 
 Array = np.ndarray[Any, Any]
@@ -81,6 +82,11 @@ class Model:
     def capabilities(self) -> tuple[str, ...]:
         """What this model can do."""
         return GENERATES
+
+    @property
+    def reads_texts(self) -> bool:
+        """Whether what ``embed`` and ``classify`` take are texts, not images."""
+        return False
 
     def require(self, capability: str) -> None:
         """Raise ``UnsupportedError`` where the model lacks a capability."""
@@ -178,18 +184,22 @@ class Model:
 
     def _encode_text(self, prompt: str, size: int) -> list[int]:
         if self.tokenizer is None:
-            lack = self.text.loaded.lack
-            why = f" ({lack})" if lack else ""
-            raise UsageError(
-                f"model {self.name!r} has no tokenizer{why}; give token ids (--tokens)"
-            )
+            self._lacks_tokenizer()
         ids = self.tokenizer.encode(prompt)
+        self._check_ids(ids, size)
+        return ids
+
+    def _check_ids(self, ids: Sequence[int], size: int) -> None:
         if max(ids, default=0) >= size:
             raise CheckpointError(
                 f"{self.checkpoint.path}: the tokenizer gives id {max(ids)} and the model has"
                 f" vocab_size {size}; they do not belong together: fetch both again"
             )
-        return ids
+
+    def _lacks_tokenizer(self) -> NoReturn:
+        lack = self.text.loaded.lack
+        why = f" ({lack})" if lack else ""
+        raise UsageError(f"model {self.name!r} has no tokenizer{why}; give token ids (--tokens)")
 
     def run(
         self,
@@ -334,10 +344,18 @@ class Model:
         """Embeddings of texts in the space of images, for models with that capability."""
         self._lacks("embed_texts")
 
+    def classify_tokens(self, texts: str | Sequence[str]) -> list[tuple[TokenLabel, ...]]:
+        """The likeliest class of each token of texts, for models with that capability."""
+        self._lacks("classify_tokens")
+
+    def rerank(self, query: str, documents: Sequence[str]) -> list[Ranked]:
+        """Documents by how well they answer a query, for models with that capability."""
+        self._lacks("rerank")
+
     def classify(
         self, images: Any, *, top_k: int = 5, labels: Sequence[str] = ()
     ) -> list[tuple[Label, ...]]:
-        """The likeliest classes of images, for models with that capability."""
+        """The likeliest classes of images or texts, for models with that capability."""
         self._lacks("classify")
 
     def _lacks(self, capability: str) -> NoReturn:

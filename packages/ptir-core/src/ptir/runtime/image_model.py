@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import cached_property
-from numbers import Integral
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
@@ -21,6 +20,7 @@ from ptir.runtime.handle import Array, Model
 from ptir.vision import (
     Label,
     Preprocessing,
+    check_top_k,
     class_names,
     likeliest,
     open_image,
@@ -108,7 +108,7 @@ class ImageModel(Model):
         their own. Raises ``ImageError`` and ``UsageError``.
         """
         self.require("classify")
-        _check_top_k(top_k)
+        check_top_k(top_k)
         if labels:
             raise UsageError(
                 f"model {self.name!r} has {self.module.classes} classes of its own, and labels are"
@@ -212,7 +212,7 @@ class ImageTextModel(ImageModel):
                 f"model {self.name!r} has no classes of its own; give labels, a list of texts"
                 " (--label)"
             )
-        _check_top_k(top_k)
+        check_top_k(top_k)
         texts, factor = self._texts(labels)
         images_ = _unit(self.embed(images))
         scores = factor * images_ @ _unit(texts).T
@@ -266,11 +266,6 @@ def _unit(rows: Array) -> Array:
     wide = rows.astype(np.float64)
     unit: Array = wide / np.linalg.norm(wide, axis=1, keepdims=True)
     return unit
-
-
-def _check_top_k(top_k: Any) -> None:
-    if not isinstance(top_k, Integral) or isinstance(top_k, bool) or top_k < 1:
-        raise UsageError(f"top_k {top_k!r}: must be >= 1, an integer")
 
 
 def _listed(images: Any) -> list[Any]:

@@ -25,10 +25,13 @@ from ptir.checkpoint import (
     ties_embeddings,
 )
 from ptir.checkpoint.assign import some_names
+from ptir.checkpoint.sentence import sentence_modules
 from ptir.errors import CheckpointError, UsageError, short
 from ptir.models import ModelDefinition, definition
 from ptir.models.fields import whole
 from ptir.models.nextn import HEAD, HEADS, stored_heads
+from ptir.models.pooling import SENTENCE
+from ptir.models.table import READS
 from ptir.models.timm import named_by_timm
 from ptir.params.source import ParamSource, RenamedSource, stored_formats
 from ptir.params.stacked import stacked
@@ -138,6 +141,10 @@ def _handle(architecture: ModelDefinition) -> type[Model]:
     """The class of what a model of this architecture is used by."""
     if "generate" in architecture.capabilities:
         return Model
+    if architecture.capabilities == READS:
+        from ptir.runtime.text_model import TextModel
+
+        return TextModel
     from ptir.runtime.image_model import ImageModel, ImageTextModel  # most models see nothing
 
     return ImageTextModel if "embed_texts" in architecture.capabilities else ImageModel
@@ -178,12 +185,17 @@ def described_weights(checkpoint: Checkpoint) -> DescribedWeights:
     architecture = _architecture(said)
     config = architecture.prepare(said)
     config = {**architecture.defaults, **normalize_config(config)}
+    ignored = architecture.ignored
+    if architecture.capabilities == READS:
+        config[SENTENCE] = sentence_modules(checkpoint.sentence_files)
+    else:
+        ignored = (*ignored, f"{SENTENCE}.*")
     config, source = architecture.arrange(config, checkpoint.source)
     source = stacked(unprefixed(source, architecture), architecture.stacked)
     check_layers(architecture, config, source)
     tied = ties_embeddings(config, source.names())
     module = _built(checkpoint.path, architecture, {**config, "tie_word_embeddings": tied}, source)
-    ignored = (*architecture.ignored, *(architecture.tied if tied else ()))
+    ignored = (*ignored, *(architecture.tied if tied else ()))
     check_parameters(module.parameters(), source, ignore=ignored, said_by=checkpoint.said_by)
     eos_token_ids(checkpoint.config, checkpoint.generation_config)
     return DescribedWeights(

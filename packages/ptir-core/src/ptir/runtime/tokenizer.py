@@ -6,9 +6,9 @@ import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from ptir.checkpoint import BpeFiles, Checkpoint, DescribedTokenizer, TokenizerText
+from ptir.checkpoint import BpeFiles, Checkpoint, DescribedTokenizer, TokenizerText, WordFile
 from ptir.errors import CheckpointError
 from ptir.text import Tokenizer
 
@@ -47,7 +47,7 @@ class CheckpointText:
         """The tokenizer; none, and no reason, when the checkpoint carries none."""
         held = self.checkpoint.tokenizer
         if not isinstance(held, DescribedTokenizer):
-            return LoadedTokenizer(_of_text(held))
+            return LoadedTokenizer(_of_text(held, self.checkpoint.tokenizer_config))
         from ptir.text.gguf_tokenizer import tokenizer_of  # its tables are no use to other files
 
         try:
@@ -65,7 +65,7 @@ class CheckpointText:
                 stacklevel=2,
             )
         try:
-            return LoadedTokenizer(_of_text(held.beside))
+            return LoadedTokenizer(_of_text(held.beside, {}))
         except CheckpointError as error:
             raise CheckpointError(f"{path}: beside it: {error}") from error
 
@@ -130,11 +130,13 @@ def text_of(checkpoint: Checkpoint, name: str = "") -> CheckpointText:
     return found
 
 
-def _of_text(text: TokenizerText) -> Tokenizer | None:
+def _of_text(text: TokenizerText, config: Mapping[str, Any]) -> Tokenizer | None:
     match text:
         case None:
             return None
         case BpeFiles(vocab, merges):
             return Tokenizer.from_gpt2(vocab, merges)
+        case WordFile(vocab):
+            return Tokenizer.from_words(vocab, config)
         case _:
             return Tokenizer.from_json(text)

@@ -1,6 +1,6 @@
 """Text: tokenizers, streaming detokenization and stop strings."""
 
 from ptir.text.stops import StopMatcher
-from ptir.text.tokenizer import TextStream, Tokenizer
+from ptir.text.tokenizer import EncodedText, TextStream, Tokenizer
 
-__all__ = ["StopMatcher", "TextStream", "Tokenizer"]
+__all__ = ["EncodedText", "StopMatcher", "TextStream", "Tokenizer"]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
@@ -20,8 +21,28 @@ _BROKEN: Final = "\ufffd"
 _CONTEXT: Final = 32
 
 
+_ROBERTA: Final = ("<s>", "<pad>", "</s>", "<unk>", "<mask>")
+"""The special tokens of RoBERTa's vocabularies, which are otherwise like GPT-2's."""
+
+
+@dataclass(frozen=True)
+class EncodedText:
+    """A text, or two that are read together, as an encoder takes it.
+
+    By token: its id, the number of its text, where in that text it stands (characters, from and
+    to), and whether it is one that the tokenizer's template added. ``length`` is how many tokens
+    there were before some were cut off.
+    """
+
+    ids: tuple[int, ...]
+    kinds: tuple[int, ...]
+    places: tuple[tuple[int, int], ...]
+    added: tuple[bool, ...]
+    length: int
+
+
 class Tokenizer:
-    """Encodes and decodes text; built with ``from_json`` or ``from_gpt2``."""
+    """Encodes and decodes text; built with ``from_json``, ``from_gpt2`` or ``from_words``."""
 
     def __init__(self, inner: tokenizers.Tokenizer) -> None:
         inner.no_truncation()
@@ -49,7 +70,8 @@ class Tokenizer:
     def from_gpt2(cls, vocab: str, merges: str) -> Tokenizer:
         """Byte-level BPE without prefix space from the texts of ``vocab.json`` and ``merges.txt``.
 
-        ``<|endoftext|>`` is special when the vocabulary has it. Raises ``CheckpointError``.
+        ``<|endoftext|>`` is special when the vocabulary has it. One with all special tokens of
+        RoBERTa marks the ends of texts as that does. Raises ``CheckpointError``.
         """
         import tokenizers
 
@@ -68,6 +90,51 @@ class Tokenizer:
         inner.decoder = tokenizers.decoders.ByteLevel()
         if _END_OF_TEXT in ids:
             inner.add_special_tokens([_END_OF_TEXT])
+        if ids.keys() >= set(_ROBERTA):
+            marks = (tokenizers.AddedToken(name, lstrip=name == "<mask>") for name in _ROBERTA)
+            inner.add_special_tokens([*marks])
+            inner.post_processor = _ends(ids, "<s>", "</s>", kinds=False)
+        return cls(inner)
+
+    @classmethod
+    def from_words(cls, vocab: str, config: Mapping[str, Any]) -> Tokenizer:
+        """WordPiece from the text of a ``vocab.txt``, a piece a line, as BERT's tokenizer has it.
+
+        ``config`` is what ``tokenizer_config.json`` says: ``do_lower_case`` (true unless it says
+        otherwise), ``strip_accents``, ``tokenize_chinese_chars`` and special tokens. Raises
+        ``CheckpointError``.
+        """
+        import tokenizers
+        from tokenizers import decoders, normalizers, pre_tokenizers
+
+        pieces = vocab.split("\n")
+        pieces = pieces[:-1] if pieces[-1] == "" else pieces
+        ids = {piece.rstrip("\r"): number for number, piece in enumerate(pieces)}
+        if len(ids) != len(pieces):
+            raise CheckpointError("vocab.txt: two lines are the same piece; pieces must differ")
+        first, last, unknown = (
+            _special(config, ids, key, names)
+            for key, names in (
+                ("cls_token", ("[CLS]", "<s>")),
+                ("sep_token", ("[SEP]", "</s>")),
+                ("unk_token", ("[UNK]", "<unk>")),
+            )
+        )
+        lower = config.get("do_lower_case", True) is not False
+        inner = tokenizers.Tokenizer(
+            tokenizers.models.WordPiece(ids, unk_token=unknown, max_input_chars_per_word=100)
+        )
+        inner.normalizer = normalizers.BertNormalizer(
+            clean_text=True,
+            handle_chinese_chars=config.get("tokenize_chinese_chars", True) is not False,
+            strip_accents=config.get("strip_accents"),
+            lowercase=lower,
+        )
+        inner.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+        inner.decoder = decoders.WordPiece()
+        known = (first, last, unknown, "[PAD]", "<pad>", "[MASK]", "<mask>")
+        inner.add_special_tokens([name for name in dict.fromkeys(known) if name in ids])
+        inner.post_processor = _ends(ids, first, last, kinds=first == "[CLS]")
         return cls(inner)
 
     def to_json(self) -> str:
@@ -91,11 +158,7 @@ class Tokenizer:
         ``add_special_tokens`` applies the tokenizer's own template (such as a leading ``<s>``).
         ``quoted`` are the places of characters that spell special tokens and are text all the same.
         """
-        try:
-            text.encode("utf-8")
-        except UnicodeEncodeError as error:
-            bad = text[error.start]
-            raise UsageError(f"text holds {bad!r} at {error.start}: it must be Unicode") from error
+        _check_unicode(text)
         with self._lock:
             found = self._inner.encode(text, add_special_tokens=add_special_tokens)
         if not quoted:
@@ -107,6 +170,34 @@ class Tokenizer:
             within = index in self.special_ids and not starts.isdisjoint(range(first, end))
             ids += self._letters(text[first:end]) if within else [index]
         return ids
+
+    def encode_text(
+        self, text: str, second: str | None = None, *, limit: int | None = None
+    ) -> EncodedText:
+        """A text, or two that are read together, with what the tokenizer's template adds.
+
+        At most ``limit`` tokens: more are cut off, of the longer text first. Raises ``UsageError``
+        for text that is not valid Unicode and for a limit that leaves nothing of it.
+        """
+        pair = second is not None
+        for one in (text, second or ""):
+            _check_unicode(one)
+        with self._lock:
+            inner = self._inner
+            if limit is not None and inner.num_special_tokens_to_add(pair) >= limit:
+                raise UsageError(f"{limit} tokens leave no room for a text beside its marks")
+            found = inner.encode(text, second)
+            length = len(found.ids)
+            if limit is not None and length > limit:
+                inner.enable_truncation(limit)
+                try:
+                    found = inner.encode(text, second)
+                finally:
+                    inner.no_truncation()
+        added = tuple(bool(mask) for mask in found.special_tokens_mask)
+        return EncodedText(
+            tuple(found.ids), tuple(found.type_ids), tuple(found.offsets), added, length
+        )
 
     @cached_property
     def control(self) -> re.Pattern[str]:
@@ -220,6 +311,43 @@ class TextStream:
             if _BROKEN not in self._owner.decode([index], skip_special_tokens=False):
                 return [index]
         return []
+
+
+def _check_unicode(text: str) -> None:
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError as error:
+        bad = text[error.start]
+        raise UsageError(f"text holds {bad!r} at {error.start}: it must be Unicode") from error
+
+
+def _special(
+    config: Mapping[str, Any], ids: Mapping[str, int], key: str, usual: Sequence[str]
+) -> str:
+    """The special token that a configuration names, or the first of the usual ones there is."""
+    said = config.get(key)
+    said = said.get("content") if isinstance(said, Mapping) else said
+    for name in (said, *usual):
+        if isinstance(name, str) and name in ids:
+            return name
+    raise CheckpointError(
+        f"vocab.txt has no {key} ({' or '.join(usual)}); put the model's tokenizer.json beside it"
+    )
+
+
+def _ends(ids: Mapping[str, int], first: str, last: str, *, kinds: bool) -> Any:
+    """What marks the ends of texts: of two, tokens have kinds, or an end mark more stands between.
+
+    The former as BERT was trained, the latter as RoBERTa.
+    """
+    from tokenizers import processors
+
+    between, second = ("", ":1") if kinds else (f" {last}", "")
+    return processors.TemplateProcessing(
+        single=f"{first} $A {last}",
+        pair=f"{first} $A {last}{between} $B{second} {last}{second}",
+        special_tokens=[(name, ids[name]) for name in (first, last)],
+    )
 
 
 def _vocabulary(text: str) -> dict[str, int]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from numbers import Integral
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,7 +18,7 @@ MOST_BYTES: Final = 1 << 26
 
 @dataclass(frozen=True)
 class Label:
-    """A class of an image: its number, what it is called, and how probable it is, 0 to 1."""
+    """A class of an image or a text: its number, its name, and how probable it is, 0 to 1."""
 
     id: int
     name: str
@@ -77,15 +78,24 @@ def read_labels(path: Path, count: int) -> tuple[str, ...]:
     return tuple(names)
 
 
-def likeliest(scores: Any, names: Sequence[str], count: int) -> tuple[Label, ...]:
+def check_top_k(top_k: Any) -> None:
+    """Raise ``UsageError`` for what is no number of classes to be told."""
+    if not isinstance(top_k, Integral) or isinstance(top_k, bool) or top_k < 1:
+        raise UsageError(f"top_k {top_k!r}: must be >= 1, an integer")
+
+
+def likeliest(
+    scores: Any, names: Sequence[str], count: int, *, alone: bool = False
+) -> tuple[Label, ...]:
     """The ``count`` likeliest classes of ``scores`` f32[C], the likeliest first.
 
-    Probabilities are the softmax of all scores, in f64; of equal ones the first class comes first.
+    Probabilities are the softmax of all scores, in f64, or the logistic function of each where
+    classes stand ``alone``; of equal ones the first class comes first.
     """
     import numpy as np
 
     wide = np.asarray(scores, np.float64)
     weights = np.exp(wide - wide.max())
-    shares = weights / weights.sum()
+    shares = 0.5 * (1 + np.tanh(0.5 * wide)) if alone else weights / weights.sum()
     best = np.argsort(-shares, kind="stable")[:count]
     return tuple(Label(int(n), names[n], float(shares[n])) for n in best)

@@ -100,9 +100,37 @@ _QWEN3_5: Final[dict[str, Any]] = {
 }
 
 
+_MODERNBERT: Final[dict[str, Any]] = {
+    "model_type": "modernbert",
+    "vocab_size": 96,
+    "hidden_size": 64,
+    "intermediate_size": 96,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "max_position_embeddings": 128,
+    "norm_eps": 1e-5,
+    "local_attention": 20,
+    "layer_types": ["full_attention", "sliding_attention", "sliding_attention"],
+    "rope_parameters": {
+        "full_attention": {"rope_type": "default", "rope_theta": 500.0},
+        "sliding_attention": {"rope_type": "default", "rope_theta": 100.0},
+    },
+    "pad_token_id": 0,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+    "cls_token_id": 1,
+    "sep_token_id": 2,
+}
+
+
+GENERATED: Final = ("logits", "tokens", "alone")
+ENCODED: Final = ("vectors",)
+"""What is done with a model that generates, and with an encoder; keys of ``KINDS``."""
+
+
 @dataclass(frozen=True)
 class Subject:
-    """A model: its configuration (none: one that ships with ptir), levels, and storages.
+    """A model: its configuration (none: one that ships with ptir), levels, storages, rows' kinds.
 
     Weights are whole numbers up to ``levels`` in size, which stand in every group of ``GROUP``.
     Caches of windows have ``room`` for so many positions more, where that is said.
@@ -112,6 +140,7 @@ class Subject:
     config: Mapping[str, Any] | None = None
     levels: int = 0
     room: int | None = None
+    kinds: tuple[str, ...] = GENERATED
 
 
 SUBJECTS: Final[dict[str, Subject]] = {
@@ -123,8 +152,9 @@ SUBJECTS: Final[dict[str, Subject]] = {
     "mistral": Subject(("f32",), _MISTRAL, 127, room=8),
     "lfm2": Subject(("f32",), _LFM2, 127),
     "qwen3.5": Subject(("f32",), _QWEN3_5, 127),
+    "modernbert": Subject(("f32", "bf16"), _MODERNBERT, 127, kinds=ENCODED),
 }
-"""The models, one of each kind of state among them.
+"""The models, one of each kind of state among them, and an encoder, which has none.
 
 127 levels are exact in 8 bits, 8 (of which the last is the greatest) in 4.
 """
@@ -135,6 +165,7 @@ KINDS: Final[dict[str, str]] = {
     "logits": "the logits of all positions of the longest prompt, in one call",
     "tokens": "prompts of several lengths continued together, with and without log probabilities",
     "alone": "each prompt continued by itself, as it was beside the others",
+    "vectors": "a vector for each token of texts of several lengths, in one batch and one by one",
 }
 """What a row does."""
 
@@ -178,7 +209,7 @@ def model_runs(name: str = "") -> Iterator[ModelRun]:
     """Every row (of one model); prompts alone in one storage only, which is no matter to them."""
     for one, subject in SUBJECTS.items():
         for storage in subject.storages if name in ("", one) else ():
-            for kind in KINDS:
+            for kind in subject.kinds:
                 if kind != "alone" or (subject.config and storage == "f32"):
                     yield ModelRun(one, storage, kind)
 

@@ -12,7 +12,7 @@ from ptir.checkpoint.gptrs.files import write_tensors
 from ptir.checkpoint.gptrs.index import CHECKPOINT, TAGS
 from ptir.checkpoint.gptrs.names import KINDS, kind_of
 from ptir.checkpoint.gptrs.opening import CONFIG, EOS, FILES, KIND, RECORD, TYPES
-from ptir.checkpoint.save import refuse_file, side_files, stored_types, values_of
+from ptir.checkpoint.save import file_texts, refuse_file, stored_types, values_of
 from ptir.errors import CheckpointError, short
 from ptir.params.source import Array
 from ptir.types import DTYPES, DType, TensorType
@@ -43,7 +43,7 @@ def save_gptrs(
     source = checkpoint.source
     if row is not None and row.stored is not None:
         source = row.stored(source, record)
-    record[FILES] = side_files(checkpoint, dtype)
+    record[FILES] = file_texts(checkpoint, dtype)
     types = stored_types(source, dtype)
     record[TYPES] = {name: str(type) for name, type in types.items() if type.dtype not in TAGGED}
     shown = dict(config)

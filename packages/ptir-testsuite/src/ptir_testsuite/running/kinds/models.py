@@ -66,11 +66,10 @@ def told(item: ModelRun) -> Iterator[str]:
         f"rule: a logit may be off by {BOUND:.3g} of the greatest at its position, a"
         " log probability by twice that, a token not at all; PyTorch computed them in float64"
     )
-    for number, (prompt, tokens) in enumerate(
-        zip(prompts(item.name), expected(item.name, "tokens"), strict=True)
-    ):
+    for number, prompt in enumerate(prompts(item.name)):
         yield f"prompt {number}: {prompt}"
-        yield f"expected {number}: {tokens.tolist()}"
+        if item.kind != "vectors":
+            yield f"expected {number}: {expected(item.name, 'tokens')[number].tolist()}"
 
 
 def _turns(setting: Setting) -> int:
@@ -161,10 +160,34 @@ def _alone(item: ModelRun, model: Any) -> float:
     return 0.0
 
 
+def _vectors(item: ModelRun, model: Any) -> float:
+    given = prompts(item.name)
+    wanted = np.split(expected(item.name, "vectors"), np.cumsum([len(row) for row in given])[:-1])
+    together = _guarded("execute", lambda: model.vectors(given))
+    shares = [
+        _vectors_share(number, *pair)
+        for number, pair in enumerate(zip(together, wanted, strict=True))
+    ]
+    for number, row in enumerate(given):
+        found = _guarded("execute", lambda row=row: model.forward(row))  # type: ignore[misc]
+        shares.append(_vectors_share(number, found, wanted[number]))
+    return max(shares)
+
+
+def _vectors_share(number: int, found: Array, wanted: Array) -> float:
+    if found.shape != wanted.shape:
+        text = f"vectors of prompt {number} have shape {found.shape}, not {wanted.shape}"
+        raise Failed(Outcome.MISMATCH, "compare", text)
+    bounds = BOUND * np.abs(wanted).max(axis=1, keepdims=True)
+    places = ("position", np.arange(len(wanted))), ("element", np.arange(wanted.shape[1]))
+    return _share(f"the vector of prompt {number}", found, wanted, bounds, places)
+
+
 _CHECKS: Final[dict[str, Callable[[ModelRun, Any], float]]] = {
     "logits": _logits,
     "tokens": _tokens,
     "alone": _alone,
+    "vectors": _vectors,
 }
 
 

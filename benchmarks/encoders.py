@@ -1,0 +1,270 @@
+"""Encoders on a CPU: embeddings by ptir beside PyTorch and ONNX Runtime, in alternating rounds.
+
+32 texts as token ids go in, 32 vectors come out: the network, the masked mean and the norm. The
+texts have lengths as sentences do (``mixed``), or all the same one (``equal``), where padding costs
+nobody anything. PyTorch pads them to the longest, as sentence-transformers does, and in a second
+row runs the batches that ptir runs; ONNX Runtime runs what PyTorch exports on either. Results are
+compared first. Ratios are taken within a round. Writes JSON; needs ``pip install torch
+transformers``, and ``onnx onnxruntime onnxscript`` for ONNX Runtime.
+
+    python benchmarks/encoders.py --backend c --threads 2 --rounds 7 --json out.json
+    python benchmarks/encoders.py --model FOLDER    # a real MiniLM; random weights otherwise
+
+On a machine that others use, ``--threads 1 --clock cpu`` compares what the processors did.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+PAUSE: Final = 0.05
+"""Seconds before each measurement: threads of a peer keep a core busy for a while after a call."""
+BARS: Final = {"torch": 1.5, "onnxruntime": 1.2}
+"""How many times faster than each peer's best ptir is to be."""
+CLOCKS: Final = {"wall": time.perf_counter, "cpu": time.process_time}
+PRESET: Final = "minilm-l6"
+TEXTS: Final = 32
+
+Array = np.ndarray[Any, Any]
+Call = Callable[[], Array]
+Rows = Sequence[Sequence[int]]
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What the texts are like: their name, and how many tokens each has."""
+
+    name: str
+    lengths: tuple[int, ...]
+
+
+def subjects() -> tuple[Subject, ...]:
+    """Texts of one length, and lengths drawn as those of sentences: most short, a few long."""
+    rng = np.random.default_rng(0)
+    drawn = np.clip(rng.lognormal(3.0, 0.5, TEXTS), 6, 128).astype(int)
+    return Subject("equal", (32,) * TEXTS), Subject("mixed", tuple(map(int, drawn)))
+
+
+def folder_of(given: Path | None, place: str) -> str:
+    """The model's folder: the one given, or one of the preset with random weights."""
+    if given is not None:
+        return str(given)
+    import torch
+    import transformers
+
+    from ptir.models.table import preset
+
+    torch.manual_seed(0)
+    config = transformers.AutoConfig.for_model(**preset(PRESET)[1])
+    transformers.AutoModel.from_config(config).save_pretrained(place)
+    said = [{"path": "", "type": "sentence_transformers.models.Transformer"}]
+    for number, kind in enumerate(("Pooling", "Normalize"), 1):
+        said.append({"path": f"{number}_{kind}", "type": f"sentence_transformers.models.{kind}"})
+        Path(place, f"{number}_{kind}").mkdir()
+    Path(place, "modules.json").write_text(json.dumps(said))
+    Path(place, "1_Pooling", "config.json").write_text('{"pooling_mode_mean_tokens": true}')
+    return place
+
+
+def ours(folder: str, rows: Rows, backend: str) -> Call:
+    """A call of ptir: batches, uploads, networks, downloads."""
+    import ptir
+    from ptir.runtime import TextModel
+    from ptir.text import EncodedText
+
+    model = ptir.load_model(folder, backend=backend)
+    assert isinstance(model, TextModel)
+    encoded = [
+        EncodedText(tuple(row), (0,) * len(row), ((0, 0),) * len(row), (), len(row)) for row in rows
+    ]
+    return lambda: model.embed_encoded(encoded)
+
+
+def padded(rows: Rows, length: int) -> tuple[Array, Array]:
+    """Token ids and which are real, i64[B,length]."""
+    ids = np.zeros((len(rows), length), np.int64)
+    mask = np.zeros_like(ids)
+    for number, row in enumerate(rows):
+        ids[number, : len(row)], mask[number, : len(row)] = row, 1
+    return ids, mask
+
+
+def together(rows: Rows) -> list[tuple[list[int], Array, Array]]:
+    """All rows padded to the longest: their numbers, ids, mask."""
+    return [(list(range(len(rows))), *padded(rows, max(map(len, rows))))]
+
+
+def in_batches(rows: Rows) -> list[tuple[list[int], Array, Array]]:
+    """The rows in the batches that ptir chooses, without rows that only fill one up."""
+    from ptir.runtime.batches import batches
+
+    found = batches([len(row) for row in rows], 512)
+    return [(list(one.texts), *padded([rows[n] for n in one.texts], one.length)) for one in found]
+
+
+def network(folder: str) -> Any:
+    """Transformers' model with the mean and the norm behind it."""
+    import torch
+    import transformers
+
+    class Embedding(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = transformers.AutoModel.from_pretrained(folder).eval()
+
+        def forward(self, ids: Any, mask: Any) -> Any:
+            hidden = self.model(input_ids=ids, attention_mask=mask).last_hidden_state
+            real = mask.unsqueeze(-1).to(hidden.dtype)
+            mean = (hidden * real).sum(1) / real.sum(1)
+            return torch.nn.functional.normalize(mean, dim=-1)
+
+    return Embedding().eval()
+
+
+def joined(count: int, parts: list[tuple[list[int], Any]]) -> Array:
+    """The vectors of all batches in the rows' order."""
+    found = np.empty((count, parts[0][1].shape[1]), np.float32)
+    for numbers, vectors in parts:
+        found[numbers] = vectors
+    return found
+
+
+def by_torch(model: Any, rows: Rows) -> Iterator[tuple[str, Call]]:
+    """Calls of PyTorch: padded to the longest, in ptir's batches, and compiled."""
+    import torch
+
+    def call(net: Any, given: Any) -> Call:
+        tensors = [(numbers, *map(torch.from_numpy, rest)) for numbers, *rest in given]
+
+        def run() -> Array:
+            with torch.inference_mode():
+                return joined(len(rows), [(n, net(*rest).numpy()) for n, *rest in tensors])
+
+        return run
+
+    yield "torch", call(model, together(rows))
+    yield "torch, batches", call(model, in_batches(rows))
+    compiled = torch.compile(model, dynamic=True)
+    yield "torch compiled", call(compiled, together(rows))
+    yield "torch compiled, batches", call(compiled, in_batches(rows))
+
+
+def by_onnxruntime(model: Any, rows: Rows, folder: str, threads: int) -> Iterator[tuple[str, Call]]:
+    """Calls of ONNX Runtime on what PyTorch exports."""
+    import onnxruntime
+    import torch
+
+    path = str(Path(folder, "model.onnx"))
+    ids, mask = (torch.from_numpy(one) for one in together(rows)[0][1:])
+    axes = {0: torch.export.Dim.AUTO, 1: torch.export.Dim.AUTO}
+    torch.onnx.export(
+        model, (ids, mask), path, dynamo=True, dynamic_shapes=(axes, axes), verbose=False
+    )
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    names = [one.name for one in session.get_inputs()]
+
+    def call(given: Any) -> Call:
+        return lambda: joined(
+            len(rows),
+            [(n, session.run(None, dict(zip(names, rest, strict=True)))[0]) for n, *rest in given],
+        )
+
+    yield "onnxruntime", call(together(rows))
+    yield "onnxruntime, batches", call(in_batches(rows))
+
+
+def peers(given: argparse.Namespace, rows: Rows, place: str) -> Iterator[tuple[str, Call]]:
+    """Every peer that was asked for, ptir first."""
+    folder = folder_of(given.model, place)
+    yield "ptir", ours(folder, rows, given.backend)
+    model = network(folder)
+    if "onnxruntime" in given.peers:
+        yield from by_onnxruntime(model, rows, place, given.threads)
+    for name, call in by_torch(model, rows):
+        if name.removesuffix(", batches") in given.peers:
+            yield name, call
+
+
+def measure(subject: Subject, given: argparse.Namespace) -> dict[str, list[float]]:
+    """Seconds of a call by peer, one for each round; vectors are compared before."""
+    rng = np.random.default_rng(1)
+    rows = [rng.integers(1000, 30000, length).tolist() for length in subject.lengths]
+    with tempfile.TemporaryDirectory() as place:
+        calls = dict(peers(given, rows, place))
+        wanted = calls["ptir"]()
+        for name, call in calls.items():
+            off = float(1 - (call() * wanted).sum(axis=1).min())
+            if off > 1e-5:
+                raise SystemExit(f"{subject}: {name} is off by {off:.1e}; nothing was measured")
+        samples: dict[str, list[float]] = {name: [] for name in calls}
+        for _ in range(given.rounds):
+            for name, call in calls.items():
+                time.sleep(PAUSE)
+                call()
+                began = CLOCKS[given.clock]()
+                for _ in range(given.calls):
+                    call()
+                samples[name].append((CLOCKS[given.clock]() - began) / given.calls)
+    return samples
+
+
+def report(subject: Subject, samples: dict[str, list[float]]) -> Iterator[str]:
+    """A line for each peer: median, spread, and how many times faster ptir is."""
+    own = samples["ptir"]
+    for name, seconds in samples.items():
+        ratios = [theirs / mine for theirs, mine in zip(seconds, own, strict=True)]
+        middle, least, most = statistics.median(seconds), min(seconds), max(seconds)
+        shown = f"{middle * 1e3:8.1f} ms [{least * 1e3:.1f}, {most * 1e3:.1f}]"
+        ratio = f"{statistics.median(ratios):.2f} x [{min(ratios):.2f}, {max(ratios):.2f}]"
+        yield f"{subject.name:6} {name:25} {shown:32} ptir is {ratio}"
+    for kind, bar in BARS.items():
+        columns = [seconds for name, seconds in samples.items() if name.startswith(kind)]
+        if columns:
+            best = [min(column) for column in zip(*columns, strict=True)]
+            ratio = statistics.median(t / mine for t, mine in zip(best, own, strict=True))
+            yield f"{subject.name:6} the best of {kind}: {ratio:.2f} x, bar {bar}"
+
+
+def main() -> None:
+    """Measure, print a table, write JSON."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("--backend", default="c")
+    parser.add_argument("--model", type=Path, help="a folder; default: random weights")
+    parser.add_argument("--threads", type=int, default=2, help="of every peer")
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--calls", type=int, default=3, help="calls of a measurement")
+    parser.add_argument("--clock", choices=list(CLOCKS), default="wall")
+    parser.add_argument("--peers", nargs="*", default=["torch", "torch compiled", "onnxruntime"])
+    parser.add_argument("--json", type=Path)
+    given = parser.parse_args()
+    os.environ["PTIR_C_THREADS"] = str(given.threads)
+    import torch
+
+    torch.set_num_threads(given.threads)
+    rows: list[dict[str, Any]] = []
+    for subject in subjects():
+        samples = measure(subject, given)
+        print("\n".join(report(subject, samples)), flush=True)
+        rows.append({"texts": subject.name, "lengths": subject.lengths, "seconds": samples})
+    if given.json:
+        found = {"machine": platform.processor() or platform.machine(), "threads": given.threads}
+        more = {"clock": given.clock, "backend": given.backend, "rows": rows}
+        given.json.write_text(json.dumps({**found, **more}, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
