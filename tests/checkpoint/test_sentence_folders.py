@@ -156,6 +156,8 @@ WRONG: list[tuple[Any, dict[str, Any], str]] = [
     ([{"path": ""}], {}, "module 0 must have a type and a path"),
     ("[", {}, "modules.json is not valid JSON"),
     (modules("Pooling", model="../elsewhere"), POOLING, "'../elsewhere' must name a folder inside"),
+    (modules("Pooling", model="0_T"), POOLING, "module 0: '0_T' is no folder"),
+    (modules("Pooling", model="vocab.txt"), POOLING, "module 0: 'vocab.txt' is no folder"),
     (modules("Pooling", model="/etc"), POOLING, "'/etc' must name a folder inside"),
     (modules("Pooling", "LSTM"), POOLING, "'sentence_transformers.models.LSTM', which is not impl"),
     ([{"path": "", "type": "os.Transformer"}], {}, "'os.Transformer', which is not implemented"),
@@ -165,6 +167,11 @@ WRONG: list[tuple[Any, dict[str, Any], str]] = [
         modules("Pooling"),
         {"1_Pooling/config.json": {"pooling_mode": "median"}},
         "pooling_mode 'median' is not implemented; cls, max, mean",
+    ),
+    (
+        modules("Pooling"),
+        {"1_Pooling/config.json": {"pooling_mode": [["mean"]]}},
+        r"pooling_mode \[\['mean'\]\] is not implemented",
     ),
     (
         modules("Pooling"),
@@ -188,6 +195,11 @@ WRONG: list[tuple[Any, dict[str, Any], str]] = [
     ),
     (
         modules("Pooling"),
+        {**POOLING, "config_sentence_transformers.json": {"default_prompt_name": ["q"]}},
+        r"default_prompt_name \['q'\] is none of the prompts",
+    ),
+    (
+        modules("Pooling"),
         {**POOLING, "config_sentence_transformers.json": {"prompts": {"q": 3}}},
         "prompts .* must be an object of texts",
     ),
@@ -200,6 +212,19 @@ def test_what_is_wrong_in_a_folder_is_refused_by_name(tmp_path: Path) -> None:
         with pytest.raises(CheckpointError, match=words) as raised:
             loaded(path)
         assert str(path) in str(raised.value)
+
+
+def test_a_damaged_weight_is_named_instead_of_vectors_without_numbers(tmp_path: Path) -> None:
+    from safetensors.numpy import load_file, save_file
+
+    path = folder(tmp_path, modules("Pooling"), POOLING)
+    weights, name = load_file(path / "model.safetensors"), "embeddings.LayerNorm.weight"
+    weights[name][3] = np.nan
+    save_file(weights, path / "model.safetensors")
+    words = f"the results for text . are NaN: '{name}' of the checkpoint holds NaN"
+    for call in (lambda m: m.embed(TEXTS), lambda m: m.rerank("a", TEXTS)):
+        with pytest.raises(CheckpointError, match=words):
+            call(loaded(path))
 
 
 def test_a_projection_is_checked_against_what_it_follows(tmp_path: Path) -> None:

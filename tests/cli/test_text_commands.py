@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -117,6 +118,10 @@ REFUSED: list[tuple[tuple[object, ...], int, str]] = [
     (("rerank", "random:vit-tiny", "x", "y"), 4, "cannot rerank; it can classify"),
     (("run", TINY, "x"), 4, "cannot generate; it can embed"),
     (("chat", TINY), 4, "cannot generate; it can embed"),
+    (("bench", TINY), 4, "cannot generate; it can embed"),
+    (("warmup", TINY), 4, "cannot generate; it can embed"),
+    (("dump", TINY), 4, "cannot generate; it can embed"),
+    (("tune", TINY), 4, "implementations are timed in models that generate or that see images"),
     (("embed", TINY), 2, "give a text"),
     (("embed", TINY, ""), 2, "text 0 is empty"),
     (("embed", TINY, "-", "-"), 2, "give it once"),
@@ -135,6 +140,22 @@ def test_what_cannot_be_done_is_refused_before_anything_is_printed(
         done = command(*arguments)
         assert done.code == code and words in done.err, (arguments, done)
         assert done.out == ""
+
+
+def test_outputs_and_layers_of_a_text_are_written(command: Command, tmp_path: Path) -> None:
+    for name, classes in (("random:bert-tiny", 0), ("random:bert-tiny-classifier", 1)):
+        found: dict[str, Any] = {}
+        for what in ("forward", "trace"):
+            file = tmp_path / f"{what}.safetensors"
+            done = command(what, name, "a text", "--out", file)
+            assert done.code == 0, done
+            found[what] = load_archive(file).arrays
+        model = ptir.load_model(name, backend=REF)
+        (row,) = model.encode_texts(["a text"])
+        wanted = model.vectors([row.ids])[0]
+        assert wanted.ndim == (1 if classes else 2)
+        np.testing.assert_allclose(found["forward"]["output"], wanted, rtol=0, atol=1e-5)
+        np.testing.assert_allclose(found["trace"]["output"][0], wanted, rtol=0, atol=1e-5)
 
 
 def test_texts_that_are_cut_are_told(command: Command) -> None:

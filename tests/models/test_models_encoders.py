@@ -180,6 +180,7 @@ def test_what_is_given_is_checked() -> None:
         ([], "there is no text"),
         (["a", 3], "text 1 is int"),
         (3, "texts are int"),
+        (b"word", "texts are bytes"),
         ("word " * 300, r"tokens, and model 'random:bert-tiny' takes 66 \(its positions\)"),
         ("\ud800", "must be Unicode"),
     ):

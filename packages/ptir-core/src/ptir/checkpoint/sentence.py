@@ -73,6 +73,10 @@ def sentence_files(folder: Path) -> SentenceFiles:
         return SentenceFiles(folder)
     rows = list(_modules(read_text(folder / MODULES), str(folder / MODULES)))
     model = folder / rows[0].path
+    if not model.is_dir():
+        raise CheckpointError(
+            f"{folder / MODULES}: module 0: {short(rows[0].path)} is no folder; fetch it again"
+        )
     texts = {MODULES: _listed(rows)}
     if (folder / PROMPTS).is_file():
         texts[PROMPTS] = read_text(folder / PROMPTS)
@@ -204,11 +208,15 @@ def _pooling(said: Mapping[str, Any], where: str) -> Pooling:
     if given is None:
         given = [mode for key, mode in _LEGACY.items() if said.get(key)] or ["mean"]
     modes = [given] if isinstance(given, str) else given
-    if not isinstance(modes, list) or not modes or any(mode not in POOLINGS for mode in modes):
+    if not isinstance(modes, list) or not modes or not all(map(_is_pooling, modes)):
         raise CheckpointError(
             f"{where}: pooling_mode {short(given)} is not implemented; {', '.join(POOLINGS)} are"
         )
     return Pooling(tuple(modes))
+
+
+def _is_pooling(mode: object) -> bool:
+    return isinstance(mode, str) and mode in POOLINGS
 
 
 def _dense(said: Mapping[str, Any], where: str) -> Dense:
@@ -243,7 +251,7 @@ def _prompts(said: Mapping[str, Any], where: str) -> tuple[dict[str, str], str |
     prompts, default = said.get("prompts") or {}, said.get("default_prompt_name")
     if not isinstance(prompts, dict) or not all(isinstance(one, str) for one in prompts.values()):
         raise CheckpointError(f"{where}: prompts {short(prompts)} must be an object of texts")
-    if default is not None and default not in prompts:
+    if default is not None and not (isinstance(default, str) and default in prompts):
         raise CheckpointError(
             f"{where}: default_prompt_name {short(default)} is none of the prompts"
             f" ({', '.join(prompts) or 'there are none'})"

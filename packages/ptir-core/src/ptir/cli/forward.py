@@ -49,7 +49,7 @@ def command(
     out: Path | None,
     formats: Formats,
 ) -> None:
-    """Compute the logits of every position of a text with MODEL.
+    """Compute the logits of every position of a text with MODEL, or what an encoder gives.
 
     MODEL may also be a program (FILE.ptir, or a .json dump): its outputs on the arrays of --input
     are output0, output1 and so on. Of a program's folder in --dump-dir the arrays are those that
@@ -65,9 +65,10 @@ def command(
         raise click.UsageError("--input is for programs (.ptir); a model takes a text or --tokens")
     given = given_input(prompt, prompt_option, tokens)
     with session(common):
-        loaded = open_model(common, model, formats)
+        loaded = open_model(common, model, formats, needs="forward")
         ids = loaded.encode(given)
-        outputs = {"logits": loaded.forward(ids)}
+        name = "logits" if "generate" in loaded.capabilities else "output"
+        outputs = {name: loaded.forward(ids)}
     metadata = {"model": model, "token_ids": ",".join(map(str, ids))}
     _report(common, out, outputs, metadata, {"token_ids": ids})
 

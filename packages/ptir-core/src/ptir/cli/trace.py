@@ -42,7 +42,7 @@ def command(
 
     given = given_input(prompt, prompt_option, tokens)
     with session(common):
-        loaded = open_model(common, model, formats)
+        loaded = open_model(common, model, formats, needs="trace")
         trace = trace_model(loaded, loaded.encode(given))
     if out is not None:
         write_trace(out, trace)

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ptir.errors import CheckpointError, UsageError
-from ptir.params.source import ParamSource
+from ptir.errors import UsageError
+from ptir.runtime.finite import check_numbers
 from ptir.runtime.generation import (
     FinishReason,
     Generation,
@@ -163,7 +163,8 @@ class GenerationRun:
             speculative = self._proposer is not None
             session.prepare(left, size, self._logprobs is not None, speculative)
         logits = session.prefill(left, self._progress)
-        self._check(logits)
+        what = f"{self._model.name}: the logits after the prompt"
+        check_numbers(logits, what, self._model.checkpoint.source)
         state.tokens = [list(prompt) for prompt in prompts]
         if self._continued is not None:
             state.mark()
@@ -197,23 +198,6 @@ class GenerationRun:
             return session.advance
         (row,) = self._rows
         return SpeculativeSteps(session, self._proposer, row.text, self.stats).advance
-
-    def _check(self, logits: Array) -> None:
-        """Raise ``CheckpointError`` where a prompt leads to no numbers.
-
-        A token would be chosen all the same, most often one that ends the text at once.
-        """
-        if not np.isnan(logits).any():
-            return
-        source = self._model.checkpoint.source
-        damaged = next((n for n in source.names() if not _is_finite(source, n)), None)
-        why = (
-            "every weight is finite, so a value on the way passed the range of its dtype; f32 has"
-            " the widest (--dtype, --cache-dtype)"
-            if damaged is None
-            else f"{damaged!r} of the checkpoint holds NaN or infinity; fetch it again"
-        )
-        raise CheckpointError(f"{self._model.name}: the logits after the prompt are NaN: {why}")
 
     def _ahead(self) -> int:
         """How many tokens all rows that go on may take after the next one."""
@@ -272,13 +256,6 @@ class GenerationRun:
         self.stats.peak_memory_bytes = memory.peak_bytes if memory else 0
         total = target.backend.stats(target.device).host_fallback_ops
         self.stats.host_fallback_ops = total - self._fallbacks
-
-
-def _is_finite(source: ParamSource, name: str) -> bool:
-    """Whether a parameter holds numbers alone; its pages are given back."""
-    finite = bool(np.isfinite(source.read(name)).all())
-    source.release(name)
-    return finite
 
 
 def _limit(model: Model, prompt: list[int], max_tokens: int | None) -> int:

@@ -18,6 +18,7 @@ from ptir.models.encoder import OF_TEXTS, OF_TOKENS
 from ptir.models.pooling import SentenceModules
 from ptir.nn.module import recording
 from ptir.runtime.batches import batches
+from ptir.runtime.finite import check_numbers
 from ptir.runtime.handle import Array, Model
 from ptir.text import EncodedText
 from ptir.text.found import Ranked, TokenLabel
@@ -204,7 +205,7 @@ class TextModel(Model):
         said = newer.get("activation_fn") if isinstance(newer, dict) else None
         said = self.said.activation or said or config.get("sbert_ce_default_activation_function")
         name = "torch.nn.modules.activation.Sigmoid" if said is None else said
-        if name not in _ACTIVATIONS:
+        if not (isinstance(name, str) and name in _ACTIVATIONS):
             raise CheckpointError(
                 f"{self.checkpoint.path}: config.json: the activation of scores {short(name)} is"
                 f" not implemented; {', '.join(_ACTIVATIONS)} are"
@@ -325,6 +326,8 @@ class TextModel(Model):
             for place, number in enumerate(batch.texts):
                 one = output[place]
                 found[number] = one[: sizes[number]] if self._per_token(network) else one
+                what = f"{self.name}: the results for text {number}"
+                check_numbers(found[number], what, self.checkpoint.source)
         return found
 
     @property
@@ -355,6 +358,6 @@ def _texts(given: Any) -> list[str]:
     """Several texts as a list; one alone is a list of one."""
     if isinstance(given, str):
         return [given]
-    if not isinstance(given, Sequence):
+    if not isinstance(given, Sequence) or isinstance(given, bytes):
         raise UsageError(f"texts are {type(given).__name__}; give a text or a list of texts")
     return [*given]

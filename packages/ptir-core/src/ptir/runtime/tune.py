@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ptir import events
 from ptir.capture.jit import record
 from ptir.capture.plan import checks_indices
+from ptir.errors import UnsupportedError
 from ptir.ir.program import Program
 from ptir.ops.implementations import FUNCTIONALS
 from ptir.ops.overriding import active_overrides, in_force
@@ -75,6 +76,11 @@ def tune(
     ``tokens`` tokens, or of ``batch`` images. What the model, the environment or the caller asks
     for stays as it is and is not timed. Raises ``UnsupportedError``.
     """
+    if model.reads_texts:
+        raise UnsupportedError(
+            f"model {model.name!r} embeds or classifies texts, and implementations are timed in"
+            " models that generate or that see images: name one with --override instead"
+        )
     began = time.perf_counter()
     programs = list(programs_of(model, tokens, batch))
     source = origin("tune", "ptir tune")
