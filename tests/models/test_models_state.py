@@ -147,6 +147,25 @@ def test_another_way_on_from_the_middle_begins_at_the_last_mark_before_it(model:
     assert (found.token_ids, found.stats.cached_tokens) == (greedy(model, other, 6), 0)
 
 
+def test_the_same_texts_again_are_not_computed_again(model: Model) -> None:
+    """There is no way back by one token, so the logits behind the last one are kept."""
+    rows = [PROMPT, PROMPT[:3]]
+    for prompts in (rows[:1], rows):
+        state, found = model.new_state(len(prompts), 64), []
+        for seed, count in ((1, 6), (2, 6), (2, 1), (2, 6), (3, 6)):
+            given = {"max_tokens": count, "ignore_eos": True, "temperature": 1.0, "seed": seed}
+            run = model.run(prompts, state=state, **given)
+            assert len({piece.token_id for piece in run}) > 0
+            wanted = model.generate_batch(prompts, **given)
+            assert [one.token_ids for one in run.results] == [one.token_ids for one in wanted]
+            found.append(run.stats.cached_tokens)
+        assert found == [0, *[sum(map(len, prompts))] * 4]
+    assert len(state._marks) == 1  # those before it would be lost
+    run = model.run([PROMPT, [*PROMPT[:3], 9]], max_tokens=6, ignore_eos=True, state=state)
+    assert len(list(run)) == 12 and run.stats.cached_tokens == 3
+    assert run.results[0].token_ids == greedy(model, PROMPT, 6)
+
+
 def test_a_state_grows_with_what_it_is_to_hold(model: Model) -> None:
     state = model.new_state(1, 16)
     continued(model, state, PROMPT, 3)

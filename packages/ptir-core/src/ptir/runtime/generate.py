@@ -167,7 +167,7 @@ class GenerationRun:
         check_numbers(logits, what, self._model.checkpoint.source)
         state.tokens = [list(prompt) for prompt in prompts]
         if self._continued is not None:
-            state.mark()
+            state.mark(logits)
         session.watch(prompts, logits.shape[1])
         chosen = session.pick(logits)
         started = time.perf_counter()

@@ -104,7 +104,8 @@ class Session:
     def prefill(self, prompts: Sequence[Sequence[int]], progress: Progress | None = None) -> Array:
         """Take the prompts in, each after what its row holds already.
 
-        Returns the logits f32[B,V] after each last token.
+        Returns the logits f32[B,V] after each last token: those that the state has, where no prompt
+        has a token.
         """
         lengths = np.array([len(prompt) for prompt in prompts], np.int32)
         longest, done = int(lengths.max()), 0
@@ -119,6 +120,8 @@ class Session:
                 progress(done, longest)
         self._state.positions += lengths
         self._start = self._tensor(self._state.positions.astype(np.int32))
+        if not longest and self._state.logits is not None:
+            return self._state.logits
         final: Array = found[-1][1].copy()
         for ending, values in found:
             final[ending] = values[ending]

@@ -28,12 +28,14 @@ class Mark:
     """The tensors of layers that cannot be trimmed, as they were at ``positions``.
 
     Those of layers with a window are among them once their caches have slid too far to come back
-    without, and ``firsts`` then says where they begin.
+    without, and ``firsts`` then says where they begin. ``logits`` f32[B,V] are those behind the
+    last tokens, where the state cannot go back by one to compute them again.
     """
 
     positions: Array
     tensors: dict[int, tuple[Array, ...]]
     firsts: Firsts | None = None
+    logits: Array | None = None
 
 
 class SessionState:
@@ -44,9 +46,11 @@ class SessionState:
     are those that a row has taken in, as far as they are known: fewer where steps ran ahead.
     ``run`` is of the run that goes on with it last; those before it have nothing to say.
     ``model`` is whose layers it is of, where a model made it; with ``heads`` those of the model's
-    head are the last two (``ptir.models.nextn.Predicting``).
+    head are the last two (``ptir.models.nextn.Predicting``). ``logits`` f32[B,V] are what ``keep``
+    found behind rows that are held to their ends.
     """
 
+    logits: Array | None = None
     run: object = None
     model: object = None
     heads: bool = False
@@ -146,14 +150,19 @@ class SessionState:
 
     # --- back to earlier positions ---
 
-    def mark(self) -> None:
+    def mark(self, logits: Array | None = None) -> None:
         """Make ``rewind`` able to come back here; costs a copy of what cannot be trimmed.
 
-        What windows see is copied later, where caches slide so far that it would be lost.
+        What windows see is copied later, where caches slide so far that it would be lost. With the
+        ``logits`` f32[B,V] of the last tokens ``keep`` need not leave them to be taken in again.
         """
+        if self._marks and (self._marks[-1].positions == self.positions).all():
+            return  # of the same tokens: others would have to go for it
         layers = self._untrimmed()
         if layers or self._windows.layers:
-            self._marks.append(Mark(self.positions.copy(), self._copied(layers)))
+            behind = logits if layers else None  # others go back by one token anyway
+            made = Mark(self.positions.copy(), self._copied(layers), logits=behind)
+            self._marks.append(made)
 
     def split(self) -> tuple[State, State]:
         """The tensors of layers that can be trimmed, and those of the others.
@@ -169,13 +178,25 @@ class SessionState:
         """Keep what ``rows`` of tokens begin with, but for their last ones; forget the rest.
 
         Returns how many tokens of each are held then, i64[B]: those behind are to be taken in. The
-        last one always is, because logits come of it.
+        last one is, because logits come of it, unless a mark has those behind all ``rows``: then
+        they are ``logits``, and nothing is to be taken in.
         """
-        pairs = list(zip(self.tokens, rows, strict=True))
-        alike = [min(_common(held, row), len(row) - 1) for held, row in pairs]
-        found = self.rewind(np.minimum(alike, self.positions).tolist())
+        pairs = zip(self.tokens, rows, strict=True)
+        alike = np.array([_common(held, row) for held, row in pairs], np.int64)
+        lengths = np.array([len(row) for row in rows], np.int64)
+        self.logits = self._logits_behind(lengths) if (alike == lengths).all() else None
+        ends = lengths - (self.logits is None)
+        found = self.rewind(np.minimum(np.minimum(alike, ends), self.positions).tolist())
+        if self.logits is not None and (found < lengths).any():  # a window was lost
+            self.logits = None
+            found = self.rewind(np.minimum(found, lengths - 1).tolist())
         self.tokens = [list(row[:count]) for row, count in zip(rows, found, strict=True)]
         return found
+
+    def _logits_behind(self, positions: Array) -> Array | None:
+        """Those that a mark at ``positions`` has."""
+        marks = (mark for mark in reversed(self._marks) if (mark.positions == positions).all())
+        return next((mark.logits for mark in marks), None)
 
     def rewind(self, positions: Sequence[int]) -> Array:
         """Take each row back to a position, or to the last one before it that can be reached.
