@@ -40,6 +40,19 @@ def test_a_line_of_numbers_for_each_text(command: Command, tmp_path: Path) -> No
     assert done.value["shape"] == [2, 24] and done.value["stats"]["host_fallback_ops"] == 0
 
 
+def test_a_line_ends_where_an_editor_ends_it_and_a_mark_of_order_is_no_text(
+    command: Command, tmp_path: Path
+) -> None:
+    lines = tmp_path / "texts.txt"
+    lines.write_bytes("\ufeffone\r\ntwo\u2028 and\x0c\x85 more\rthree\n\n".encode())
+    done = command("embed", TINY, "--file", lines, "--json")
+    texts = [one["text"] for one in done.value["texts"]]
+    assert texts == ["one", "two\u2028 and\x0c\x85 more", "three"]
+    lines.write_bytes(b"\n \n")
+    done = command("embed", TINY, "--file", lines)
+    assert done.code == 2 and f"{lines}: every line is empty" in done.err
+
+
 def test_vectors_go_to_a_file(command: Command, tmp_path: Path) -> None:
     wanted = ptir.load_model(TINY, backend=REF).embed(["a cat", "two"])
     for name in ("e.npy", "e.safetensors"):

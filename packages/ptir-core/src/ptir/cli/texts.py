@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import time
 import warnings
@@ -58,17 +59,21 @@ def given_texts(arguments: tuple[str, ...], files: tuple[Path, ...]) -> list[str
             found += _lines(path.read_bytes(), str(path))
         except OSError as error:
             raise UsageError(f"{path}: cannot be read: {error.strerror or error}") from error
+    if not found and (arguments or files):
+        where = ", ".join(["stdin"] * len(arguments) + [str(path) for path in files])
+        raise UsageError(f"{where}: every line is empty; give at least one text")
     if not found:
         raise click.UsageError("give a text, - for the lines of stdin, or --file")
     return found
 
 
 def _lines(data: bytes, where: str) -> list[str]:
+    """Those that are not blank; what Unicode alone takes for the end of a line is in a text."""
     try:
-        text = data.decode("utf-8")
+        text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise UsageError(f"{where} is not UTF-8 text: {error}") from error
-    return [line for line in text.splitlines() if line.strip()]
+    return [line for line in re.split(r"\r\n?|\n", text) if line.strip()]
 
 
 @dataclass
