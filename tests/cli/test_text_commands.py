@@ -129,6 +129,8 @@ REFUSED: list[tuple[tuple[object, ...], int, str]] = [
     (("embed", "demo", "x"), 4, "cannot embed; it can generate"),
     (("classify", "demo", "x"), 4, "cannot classify; it can generate"),
     (("rerank", "random:vit-tiny", "x", "y"), 4, "cannot rerank; it can classify"),
+    (("forward", "random:vit-tiny", "x"), 4, "takes images, not texts or token ids"),
+    (("trace", "random:vit-tiny", "x"), 4, "takes images, not texts or token ids"),
     (("run", TINY, "x"), 4, "cannot generate; it can embed"),
     (("chat", TINY), 4, "cannot generate; it can embed"),
     (("bench", TINY), 4, "cannot generate; it can embed"),

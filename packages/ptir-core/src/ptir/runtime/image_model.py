@@ -11,7 +11,7 @@ import numpy as np
 
 from ptir.capture.jit import jit
 from ptir.capture.tensor import Tensor
-from ptir.errors import CheckpointError, UsageError, short
+from ptir.errors import CheckpointError, UnsupportedError, UsageError, short
 from ptir.models import definition
 from ptir.models.clip import mark_tokens, text_config
 from ptir.models.table import MATCHES, SEES
@@ -151,7 +151,10 @@ class ImageModel(Model):
 
     def encode(self, prompt: Any) -> NoReturn:
         """Token ids, for models of language."""
-        self._lacks("generate")
+        raise UnsupportedError(
+            f"model {self.name!r} takes images, not texts or token ids; give images"
+            " (`ptir embed`, `ptir classify`, or `Model.forward` with pixels)"
+        )
 
     def _checked(self, given: Any) -> Array:
         pixels = np.asarray(given)
