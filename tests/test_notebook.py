@@ -13,7 +13,7 @@ import pytest
 
 import ptir
 from ptir import functional as F
-from ptir.backend.contract import Target
+from ptir.backend.contract import Options, Target
 from ptir.capture.creation import parameter
 from ptir.capture.shown import MOST_DOWNLOADED
 from ptir.capture.tensor import call
@@ -226,6 +226,13 @@ def test_an_error_of_a_captured_function_names_the_line_inside_it() -> None:
     where = function.__code__.co_firstlineno + 1
     x = ptir.tensor([1.0], backend=UNREAD)
     assert refused(lambda: ptir.jit(function)(x)).startswith(f"recorded at {__file__}:{where}")
+
+
+def test_an_error_of_a_program_that_a_backend_is_given_names_the_line_inside_it() -> None:
+    program, where = ptir.capture(F.tanh, ptir.spec("f32", 1)), line()
+    backend, device = UNREAD.backend, UNREAD.device
+    note = refused(lambda: backend.compile(program, device, Options()))
+    assert note.startswith(f"recorded at {__file__}:{where}")
 
 
 def test_an_error_of_a_forced_implementation_names_the_line_of_the_call() -> None:

@@ -23,8 +23,8 @@ MOST_TEXT: Final = 8_000
 _LINE: Final = "1px solid rgba(128,128,128,.35)"
 _CELL: Final = f"border:0;border-bottom:{_LINE};padding:1px 10px;color:inherit;background:none;"
 _STYLES: Final = {
-    "div": f"display:inline-block;max-width:100%;box-sizing:border-box;border:{_LINE};border-radius:4px;"
-    "padding:6px 10px;overflow-x:auto",
+    "div": f"display:inline-block;box-sizing:border-box;max-width:100%;overflow-x:auto;"
+    f"border:{_LINE};border-radius:4px;padding:6px 10px",
     "table": "border-collapse:collapse;margin:4px 0 0 0;color:inherit",
     "pre": "margin:4px 0 0 0;padding:0;max-height:30em;overflow:auto;color:inherit;background:none;"
     "white-space:pre",
