@@ -20,6 +20,7 @@ from ptir.capture.tensor import call
 from ptir.errors import PtirError, UnsupportedError
 from ptir.ir.program import Block, Instruction, Port, Program
 from ptir.ir.text import literal_digest
+from ptir.models.table import presets
 from ptir.notebook import MOST_CELL, MOST_ROWS, MOST_TEXT, Card
 from ptir.ops.policies import origin, parse_override
 from ptir.ops.record import literal
@@ -28,6 +29,8 @@ from ptir.params.store import ParamStore
 from ptir.runtime import load_model
 from ptir.runtime.chat import Answer
 from ptir.runtime.generation import Generation, GenerationStats
+from ptir.runtime.load import described
+from ptir.runtime.specs import RANDOM, resolve
 from tiny_backend import TinyBackend
 
 HOSTILE = "<script>alert('&')</script>"
@@ -188,6 +191,15 @@ def test_a_summary_counts_the_values_of_quantized_weights(quant: str) -> None:
     assert quantized.parameters == plain.parameters
     assert quantized.nbytes < plain.nbytes
     assert any(f"{quant[3:]} bits" in form for part in quantized.parts for form in part.forms)
+
+
+@pytest.mark.slice(4)
+@pytest.mark.parametrize("name", [name for name in presets() if name.endswith("-tiny")])
+def test_a_summary_of_every_family_counts_all_that_it_declares(name: str) -> None:
+    declared = described(resolve(f"{RANDOM}{name}")).module.parameters()
+    model = load_model(f"{RANDOM}{name}", backend="ref")
+    assert model.summary().parameters == sum(type.size for type in declared.values())
+    assert len(model._repr_html_()) < LIMIT
 
 
 def test_layers_of_two_kinds_are_folded_by_kind() -> None:
