@@ -9,8 +9,8 @@ import click
 
 from ptir.cli import show
 from ptir.cli.common import CommonOptions, common_options, session
-from ptir.cli.units import duration
 from ptir.ops.implementations import FUNCTIONALS, Functional
+from ptir.units import duration
 
 if TYPE_CHECKING:
     from ptir.ops.policies import Override, Overrides

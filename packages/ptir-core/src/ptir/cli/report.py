@@ -10,8 +10,8 @@ import click
 from ptir.cli import show
 from ptir.cli.common import CommonOptions, common_options, session
 from ptir.cli.model import Formats, format_options, model_argument, open_model
-from ptir.cli.units import duration, size
 from ptir.errors import UnsupportedError
+from ptir.units import duration, size
 
 if TYPE_CHECKING:
     from ptir.report import Section
