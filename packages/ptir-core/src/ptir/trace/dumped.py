@@ -39,8 +39,10 @@ def is_dump(path: Path) -> bool:
     """Whether a path is a dump's folder, or a program's in one; of any version."""
     try:
         found = json.loads((path / META).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except OSError:
         return False
+    except (ValueError, RecursionError):  # damaged; reading it says how
+        return (path / PROGRAM).exists()
     return isinstance(found, dict) and str(found.get("kind", "")).startswith("ptir dump")
 
 
@@ -82,6 +84,6 @@ def _arrays(folder: Path, meta: Mapping[str, Any]) -> dict[str, np.ndarray[Any, 
     if not isinstance(parameters, dict):
         raise CheckpointError(f"{folder / META}: parameters is {parameters!r}, no object")
     for port, file in parameters.items():
-        path = folder.parent / str(file)
+        path = folder.resolve().parent / str(file)  # "." has no parent
         (arrays[port],) = load_archive(path).arrays.values()
     return arrays
