@@ -50,6 +50,7 @@ def profile_dump(
     from ptir.capture.plan import plan_for
     from ptir.capture.run import checked_arrays
     from ptir.ir.program import Port, Program
+    from ptir.ops.overriding import active_overrides, in_force
     from ptir.passes.timing import sample_inputs
     from ptir.trace import ProfileSink, listening_to, read_dump
 
@@ -57,7 +58,9 @@ def profile_dump(
     program, backend = found.program, str(found.meta.get("backend") or "")
     target = open_target(common) if common.backend or not backend else registry.get(backend)
     plain = Program(program.main, tuple(Port(port.name) for port in program.ports))
-    plan = plan_for(plain, target, name=str(found.meta.get("name") or NAME))
+    with in_force(found.overrides):
+        asked = active_overrides()
+        plan = plan_for(plain, target, name=str(found.meta.get("name") or NAME))
     given = "arrays of its first run"
     arrays = dict(found.arrays)
     if not arrays and program.ports:
@@ -71,7 +74,9 @@ def profile_dump(
     with listening_to([sink]), events.timing_parts():
         for _ in range(repetitions):
             plan.run(handles, ())
-    return sink.programs()[0], [("ran again on", given), ("weights", "given as inputs")]
+    facts = [("ran again on", given), ("weights", "given as inputs")]
+    facts += [("overrides", "; ".join(map(str, asked)))] if asked else []
+    return sink.programs()[0], facts
 
 
 def dump_sections(folder: Path) -> list[Section]:

@@ -14,6 +14,8 @@ from ptir.checkpoint import load_archive
 from ptir.checkpoint.json_text import read_json_object, read_text
 from ptir.errors import CheckpointError, VerifyError
 from ptir.ir.program import Program
+from ptir.ops.overriding import overrides_from
+from ptir.ops.policies import Overrides, origin
 from ptir.ops.reading import parse
 
 KIND: Final = "ptir dump 1"
@@ -33,6 +35,17 @@ class Dumped:
     program: Program
     meta: Mapping[str, Any]
     arrays: Mapping[str, np.ndarray[Any, Any]]
+
+    @property
+    def overrides(self) -> Overrides:
+        """What was in force when it was compiled, as strong as what a checkpoint asks for.
+
+        Raises ``CheckpointError``, and ``UsageError`` for implementations that are not there.
+        """
+        said, path = self.meta.get("overrides", {}), self.folder / META
+        if not isinstance(said, dict):
+            raise CheckpointError(f"{path}: overrides is {said!r}, no object")
+        return overrides_from(said, origin("checkpoint", str(path)))
 
 
 def is_dump(path: Path) -> bool:

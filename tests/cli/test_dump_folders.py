@@ -1,4 +1,4 @@
-"""Dumps that were damaged are named, file and line, before anything of them runs."""
+"""Programs of a dump run again as they ran; what is damaged is named before anything runs."""
 
 from __future__ import annotations
 
@@ -10,9 +10,13 @@ import pytest
 
 import ptir
 from ptir import events
+from ptir import functional as F
 from ptir.capture.plan import PLANS
 from ptir.checkpoint import save_archive
+from ptir.cli import roofs
+from ptir.errors import UnsupportedError
 from ptir.trace import DumpSink, listening_to
+from ptir.trace.profile import Roofs
 from running import Command, command
 
 __all__ = ["command"]
@@ -30,6 +34,12 @@ def dump(tmp_path: Path) -> Path:
     with listening_to([DumpSink(folder, inputs=True)]):
         ptir.jit(_twice)(ptir.tensor(np.ones(3, np.float32), backend="ref")).numpy()
     return folder
+
+
+@pytest.fixture(autouse=True)
+def known_roofs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Roofs, which take seconds to measure and are no matter here."""
+    monkeypatch.setattr(roofs, "roofs_of", lambda target: Roofs(1e9, 1e9))
 
 
 PROGRAM = "00000_twice"
@@ -97,3 +107,56 @@ def test_program_is_read_from_within_its_folder(
     page = dump / "page.html"
     assert command("report", ".", "--out", page, "-r", 1).out == f"{page}: {PROGRAM} of dump\n"
     assert command("forward", ".", "--backend", "ref").code == 0
+
+
+def _chosen(command: Command, *arguments: object) -> list[str]:
+    """What is chosen for softmax where a command compiles."""
+    PLANS.clear()
+    heard: list[str] = []
+
+    def hear(event: object) -> None:
+        if isinstance(event, events.ImplementationChosen):
+            heard.append(event.implementation)
+
+    remove = events.subscribe(hear)
+    try:
+        done = command(*arguments)
+    finally:
+        remove()
+    assert done.code == 0, done.err
+    return heard
+
+
+def test_program_runs_again_under_the_overrides_of_its_run(
+    command: Command, tmp_path: Path
+) -> None:
+    PLANS.clear()
+    dump, page = tmp_path / "dump", ("--out", tmp_path / "page.html", "-r", 1)
+    with (
+        listening_to([DumpSink(dump, inputs=True)]),
+        ptir.overrides({"softmax": "default", "softmax[N=64]": "force=split"}),
+    ):
+        ptir.jit(F.softmax)(ptir.tensor(np.ones((2, 64), np.float32), backend="ref")).numpy()
+    (folder,) = dump.glob("0*")
+    stronger = ("--override", "softmax[N=64]=force=online")
+    assert _chosen(command, "forward", folder, "--backend", "ref") == ["split"]
+    assert _chosen(command, "report", folder, *page) == ["split"]
+    assert "softmax[N=64]=force=split" in (tmp_path / "page.html").read_text()
+    assert _chosen(command, "report", folder, *page, *stronger) == ["online"]
+    meta = folder / "meta.json"
+    meta.write_text(meta.read_text().replace("force=split", "force=elsewhere"))
+    done = command("report", folder, *page)
+    assert done.code == 2 and f"override given by {meta}" in done.err and "elsewhere" in done.err
+
+
+def test_compilation_that_failed_keeps_the_overrides_that_made_it_fail(tmp_path: Path) -> None:
+    PLANS.clear()
+    with (
+        pytest.raises(UnsupportedError, match="force=rows"),
+        listening_to([DumpSink(tmp_path)]),
+        ptir.overrides({"linear": "force=rows"}),
+    ):
+        x = ptir.tensor(np.ones((2, 2), np.float32), backend="ref")
+        ptir.jit(F.linear)(x, x).numpy()
+    (meta,) = tmp_path.glob("0*/meta.json")
+    assert json.loads(meta.read_text())["overrides"] == {"linear": "force=rows"}
