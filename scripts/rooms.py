@@ -16,6 +16,8 @@ ROOMS: Final[dict[str, dict[str, str]]] = {
         "errors": "the error family, with codes and exit codes",
         "switches": "the `PTIR_*` variables that switch something on: one row each in `SWITCHES` "
         "(1, 0 or unset; anything else is an error)",
+        "units": "bytes and seconds for people",
+        "notebook": "what a notebook shows of an object: a card, as text and as HTML",
         "events": "records that capture, passes and executables emit",
         "types": "element types, tensor types",
         "weights": "one record per format of weights; the table of formats; see "

@@ -108,13 +108,16 @@ CIRCLES: dict[tuple[str, ...], str] = {
 
 ONLY_TYPES: dict[tuple[str, str], str] = {
     **dict.fromkeys(
-        [(f"ptir.ir.{name}", "ptir.ir.program") for name in ("text", "structure", "printer")],
+        [
+            (f"ptir.ir.{name}", "ptir.ir.program")
+            for name in ("text", "structure", "printer", "shown")
+        ],
         "a program prints itself; a protocol would be all of its records again",
     ),
     **dict.fromkeys(
         [
             (f"ptir.runtime.{name}", "ptir.runtime.handle")
-            for name in ("chat", "generate", "session", "speculation")
+            for name in ("chat", "generate", "session", "speculation", "summary")
         ],
         "a model makes runs, and drafts; a protocol would be half of its fields again",
     ),

@@ -166,5 +166,13 @@ def test_errors_name_the_op_the_types_and_the_users_line():
     assert f"{__file__}:" in message
 
 
-def test_printing_shows_type_and_values():
-    assert repr(ptir.tensor([1.0, 2.0]) + 1.0) == "Tensor(f32[2], [2. 3.])"
+def test_printing_computes_and_shows_type_and_values():
+    assert str(ptir.tensor([1.0, 2.0]) + 1.0) == "Tensor(f32[2], [2. 3.])"
+
+
+def test_repr_computes_nothing_and_shows_what_was_computed():
+    x = ptir.tensor([1.0, 2.0]) + 1.0
+    assert repr(x) == "Tensor(f32[2], pending)"
+    assert not x.ref.node.is_source
+    x.numpy()
+    assert repr(x) == "Tensor(f32[2], [2. 3.])"

@@ -115,6 +115,19 @@ def test_help_lists_every_command_and_imports_none() -> None:
         assert row.help in done.stdout
 
 
+def test_run_imports_nothing_that_only_times_or_reports() -> None:
+    program = (
+        "import sys\nfrom ptir.cli.main import main\n"
+        "args = ['run', 'random:gpt2-tiny', '--tokens', '1,2', '-n', '2', '--backend', 'ref']\n"
+        "code = main(args)\n"
+        "unused = {'statistics', 'ptir.trace.dump', 'ptir.trace.profile', 'ptir.trace.timeline'}\n"
+        "unused |= {'ptir.report', 'ptir.runtime.tune'}\n"
+        "sys.exit(code or sorted(unused & set(sys.modules)) or 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
 PLUGIN = (
     "import click\nfrom ptir.plugins import hookimpl\n"
     "@hookimpl\ndef ptir_commands():\n"

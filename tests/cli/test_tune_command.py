@@ -16,7 +16,7 @@ from ptir.ir.program import Program
 from ptir.passes import timing
 from ptir.passes.context import PassContext
 from ptir.passes.remembered import tuning_records
-from ptir.passes.tuned import tuned_models, tuned_overrides
+from ptir.passes.tuned import tuned_file, tuned_models, tuned_overrides
 from ptir.runtime.tune import tune
 from running import REF, Command, command
 
@@ -129,6 +129,26 @@ def test_damaged_list_of_tuned_models_is_set_aside(folder: Path, text: str) -> N
     assert not path.exists() and (folder / "tuned.json.damaged").read_text() == text
     path.write_text(json.dumps({"format": 9, "models": 0}))
     assert tuned_overrides("a") == ()
+
+
+@pytest.mark.filterwarnings("default")
+def test_list_of_overrides_sets_a_damaged_list_of_tuned_models_aside(command: Command) -> None:
+    tuned_file().parent.mkdir()
+    tuned_file().write_text("[")
+    done = command("overrides", "--json")
+    assert (done.code, "it is tuned.json.damaged now" in done.err) == (0, True), done.err
+    assert done.value["tuned"] == {}
+    assert tuned_file().with_name("tuned.json.damaged").read_text() == "["
+
+
+def test_nothing_is_timed_that_could_not_be_remembered(
+    command: Command, folder: Path, monkeypatch: pytest.MonkeyPatch, online_wins: list[str]
+) -> None:
+    (folder / "file").write_text("")
+    monkeypatch.setenv("PTIR_CACHE_DIR", str(folder / "file" / "cache"))
+    done = command("tune", MODEL, "--tokens", 64)
+    assert (done.code, online_wins) == (2, [])
+    assert "cannot be written (Not a directory), and what is timed would be lost" in done.err
 
 
 def test_unknown_backends_of_conditions_are_refused_where_they_are_typed(command: Command) -> None:

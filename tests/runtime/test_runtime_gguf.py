@@ -70,7 +70,9 @@ def test_every_quantized_type_gives_the_logits_of_its_numbers(tmp_path: Path, na
     family = "gpt2" if name in ("Q4_1", "Q5_0", "Q3_K") else "llama"
     checkpoint = FAMILIES[family](tmp_path, **WIDE[family])
     written = write(tmp_path / "m.gguf", checkpoint, kind_of_matrices(kind_named(name)))
-    found = ptir.load_model(written.path, backend=REF).forward(TOKENS)
+    model = ptir.load_model(written.path, backend=REF)
+    assert model.summary().parameters == sum(array.size for array in written.weights.values())
+    found = model.forward(TOKENS)
     wanted = folder_model(tmp_path, checkpoint, written).forward(TOKENS)
     assert np.isfinite(wanted).all() and np.abs(wanted).max() > 0.1
     assert_close(found, wanted, 1e-4)

@@ -19,6 +19,7 @@ from ptir.errors import CheckpointError, DeviceError, UsageError
 from ptir.ir import Port, Program, freeze
 from ptir.ir.graph import source
 from ptir.ir.printer import print_program
+from ptir.ops.policies import parse_override
 from ptir.ops.reading import from_json, parse
 from ptir.trace import DumpSink, Sink, StatsSink, listening_to, read_dump
 from ptir.types import spec
@@ -239,6 +240,11 @@ def key(captured: Program = FIRST, **changed: Any) -> PlanKey:
             "pipeline 'x', known 'y'",
         ),
         (key(pipeline="x"), [key(target="c:0"), key()], "pipeline 'x', known 'abc'"),
+        (
+            key(overrides=(parse_override("linear[M=1]=force=rows"),)),
+            [key()],
+            "overrides linear[M=1]=force=rows, known ()",
+        ),
     ],
 )
 def test_a_missed_plan_names_the_part_of_the_key(

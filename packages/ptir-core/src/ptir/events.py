@@ -96,6 +96,7 @@ class ProgramCompiling(Event):
     name: str
     backend: str
     device: str
+    overrides: Overrides = ()
 
 
 @dataclass(frozen=True)

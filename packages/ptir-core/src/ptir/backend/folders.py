@@ -2,8 +2,8 @@
 
 Everything in it can be computed again. Each kind of content has a place of its own: kernels of
 ``ptir.codegen`` in ``kernels`` and its measured tiles in ``tiles.json``, timed choices of
-``ptir.passes`` in ``implementations.json``, packed weights of ``ptir.runtime`` in ``weights``,
-what keys of entries are made of in ``keys``,
+``ptir.passes`` in ``implementations.json`` and the models that follow them in ``tuned.json``,
+packed weights of ``ptir.runtime`` in ``weights``, what keys of entries are made of in ``keys``,
 what became of plugins in ``trials.json``, the bandwidth of memory in ``bandwidths.json``,
 FLOPs that were reached in ``flops.json``.
 """
@@ -17,6 +17,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Final
+
+from ptir.errors import UsageError
 
 ENVIRONMENT: Final = "PTIR_CACHE_DIR"
 """The environment variable that names another folder."""
@@ -34,6 +36,18 @@ def cache_folder() -> Path:
     if sys.platform == "darwin":
         return Path.home() / "Library/Caches/ptir"
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ptir"
+
+
+def require_writable(lost: str) -> None:
+    """Raise ``UsageError`` where no file can be made in the cache folder; ``lost`` says what is."""
+    folder = cache_folder()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        said = f"{folder}: cannot be written ({error.strerror}), and {lost} would be lost"
+        raise UsageError(f"{said}; set {ENVIRONMENT} to a folder of yours") from None
 
 
 def replace_file(path: Path, content: bytes) -> None:

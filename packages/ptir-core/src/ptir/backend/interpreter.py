@@ -35,6 +35,7 @@ from ptir.backend.explanation import (
 from ptir.backend.lifetimes import Storage
 from ptir.errors import UnsupportedError
 from ptir.ir.attributes import Attributes
+from ptir.ir.location import Location, note_place
 from ptir.ir.program import Block, Instruction, Program
 from ptir.ops.profiles import profiles_of_dtypes
 from ptir.ops.record import OPS, is_own
@@ -125,7 +126,8 @@ def check_supported(backend: Backend, block: Block, device: Device) -> None:
         if instruction.op in CONTROL:
             query = query_of(block, instruction)
             for step, types in helper_steps(instruction, query.operands):
-                _check(backend, OpQuery(step.op, step.attributes, types, step.types), device)
+                asked = OpQuery(step.op, step.attributes, types, step.types)
+                _check(backend, asked, device, instruction.location)
             for region in instruction.regions:
                 check_supported(backend, region, device)
 
@@ -134,17 +136,19 @@ def check_instruction(
     backend: Backend, block: Block, instruction: Instruction, device: Device
 ) -> None:
     """Raise ``UnsupportedError`` where the backend refuses an instruction of ``block``."""
-    _check(backend, query_of(block, instruction), device)
+    _check(backend, query_of(block, instruction), device, instruction.location)
 
 
-def _check(backend: Backend, query: OpQuery, device: Device) -> None:
+def _check(backend: Backend, query: OpQuery, device: Device, at: Location) -> None:
     reason = backend.refusal(query, device)
     if reason is not None:
         types = ", ".join(map(str, query.operands))
-        raise UnsupportedError(
+        error = UnsupportedError(
             f"{backend.name}: {query.name}({types}): {reason} on device {device.name!r};"
             f" choose another backend or device (see `ptir backends`){_for_authors(backend, query)}"
         )
+        note_place(error, at)
+        raise error
 
 
 def _for_authors(backend: Backend, query: OpQuery) -> str:

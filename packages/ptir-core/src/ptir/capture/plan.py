@@ -293,7 +293,7 @@ def compile_plan(
     _check_order(program)
     where = target.backend.name, target.device.name
     if events.listening():
-        events.emit(events.ProgramCompiling(program, name, *where))
+        events.emit(events.ProgramCompiling(program, name, *where, overrides))
     began = time.perf_counter()
     context = PassContext(
         target.backend, target.device, overrides, check_indices=options.check_indices

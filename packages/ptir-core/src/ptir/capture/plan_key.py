@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from ptir.backend.contract import Options
 from ptir.ir.program import Program
-from ptir.ops.policies import Overrides
+from ptir.ops.policies import Override, Overrides
 from ptir.types import TensorType
 
 
@@ -66,5 +66,8 @@ def types_difference(now: tuple[TensorType, ...], before: tuple[TensorType, ...]
 
 
 def _short(value: object) -> str:
-    text = repr(value) if not isinstance(value, frozenset) else repr(sorted(value))
+    if isinstance(value, tuple) and value and all(isinstance(one, Override) for one in value):
+        text = "; ".join(map(str, value))
+    else:
+        text = repr(value) if not isinstance(value, frozenset) else repr(sorted(value))
     return text if len(text) <= 80 else f"{text[:77]}..."

@@ -23,17 +23,7 @@ def run_program(
     (``ref``, ``opencl:0``) or a Target; None picks the best. Returns NumPy arrays; raises
     ``UsageError`` when an array is missing or has another type than its port.
     """
-    arrays = {}
-    for port, type in zip(program.ports, program.inputs, strict=True):
-        if port.name not in inputs:
-            wanted = ", ".join(p.name for p in program.ports)
-            given = ", ".join(inputs) or "nothing"
-            said = f"no array for port {port.name!r} ({type})"
-            raise UsageError(f"{said}; the program takes {wanted}, given: {given}")
-        array = arrays[port.name] = host_array(inputs[port.name])
-        found = TensorType(dtype_of(array), tuple(array.shape))
-        if found != type:
-            raise UsageError(f"port {port.name!r} takes {type}, given {found}")
+    arrays = checked_arrays(program, inputs)
     target = default_target(backend)
     plain = Program(program.main, tuple(Port(p.name) for p in program.ports))
     plan = plan_for(plain, target, name="program")
@@ -44,3 +34,19 @@ def run_program(
         downloaded(target.backend, handle, target.device, type)
         for handle, type in zip(outputs, types, strict=True)
     )
+
+
+def checked_arrays(program: Program, inputs: Mapping[str, Any]) -> dict[str, Any]:
+    """The array of each port by its name; raises ``UsageError`` as ``run_program`` does."""
+    arrays: dict[str, Any] = {}
+    for port, type in zip(program.ports, program.inputs, strict=True):
+        if port.name not in inputs:
+            wanted = ", ".join(p.name for p in program.ports)
+            given = ", ".join(inputs) or "nothing"
+            said = f"no array for port {port.name!r} ({type})"
+            raise UsageError(f"{said}; the program takes {wanted}, given: {given}")
+        array = arrays[port.name] = host_array(inputs[port.name])
+        found = TensorType(dtype_of(array), tuple(array.shape))
+        if found != type:
+            raise UsageError(f"port {port.name!r} takes {type}, given {found}")
+    return arrays

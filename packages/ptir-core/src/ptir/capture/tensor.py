@@ -1,7 +1,8 @@
 """``Tensor``: a lazy handle to a value, with Python's operators and NumPy's manners.
 
-Arithmetic records; ``.numpy()``, ``float()``, ``bool()`` and printing materialize. What an operator
-or an index means is said on graph values, in ``operators`` and ``indexing``.
+Arithmetic records; ``.numpy()``, ``float()``, ``bool()`` and ``print`` materialize. ``repr``, and
+what a notebook shows, compute nothing. What an operator or an index means is said on graph values,
+in ``operators`` and ``indexing``.
 """
 
 from __future__ import annotations
@@ -14,11 +15,13 @@ from ptir.backend.buffer import Buffer
 from ptir.backend.contract import Target
 from ptir.capture import operands
 from ptir.capture.indexing import index
-from ptir.capture.lazy import buffer_of, default_target, readable, recorded
+from ptir.capture.lazy import buffer_of, default_target, recorded
 from ptir.capture.operands import Scalar, lifted
 from ptir.capture.operators import OPERATORS, Binary, matmul
+from ptir.capture.shown import tensor_card, tensor_line
 from ptir.errors import TypeRuleError
 from ptir.ir.graph import Ref, source
+from ptir.notebook import Card, Displayed
 from ptir.ops.record import op
 from ptir.types import BOOL, F32, F64, I32, DType, TensorType, dtype_of
 from ptir.types import dtype as dtype_named
@@ -44,7 +47,7 @@ def _both_sides(symbol: str) -> tuple[Method, Method]:
     return _operator(symbol), _operator(symbol, reflected=True)
 
 
-class Tensor:
+class Tensor(Displayed):
     """A value of static type: computed already, a stored parameter, or still to be computed."""
 
     __array_priority__ = 100
@@ -140,12 +143,17 @@ class Tensor:
         return (self[i] for i in range(len(self)))
 
     def __repr__(self) -> str:
-        return (
-            f"Tensor({self.type}, {self.numpy()})" if readable(self.ref) else f"Tensor({self.type})"
-        )
+        return tensor_line(self.ref)
+
+    def __str__(self) -> str:
+        return tensor_line(self.ref, compute=True)
+
+    def card(self) -> Card:
+        """What a notebook shows: type, where it is, and values that are there and few."""
+        return tensor_card(self.ref)
 
     def __format__(self, spec: str) -> str:
-        return format(self.item(), spec) if spec else repr(self)
+        return format(self.item(), spec) if spec else str(self)
 
     def __deepcopy__(self, memo: Any) -> Tensor:
         return from_host(self.numpy(), buffer_of(self.ref).target)

@@ -20,9 +20,9 @@ from ptir.cli.model import (
     model_argument,
     open_model,
 )
-from ptir.cli.units import duration, size
 from ptir.cli.workers import LISTED, explain_partitioned, facts, phases, workers_options
 from ptir.partition.costs import SERVER
+from ptir.units import duration, size
 
 if TYPE_CHECKING:
     from rich.table import Table

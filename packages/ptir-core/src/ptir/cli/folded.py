@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ptir.cli import show
 from ptir.cli.passes import context_for
-from ptir.cli.units import size
+from ptir.units import size
 
 if TYPE_CHECKING:
     from ptir.backend.contract import Derivation

@@ -21,6 +21,7 @@ from ptir.cli.model import (
 
 if TYPE_CHECKING:
     from ptir.ir.program import Program
+    from ptir.ops.policies import Overrides
 
 PROGRAMS: Final = (".ptir", ".json")
 
@@ -77,16 +78,18 @@ def _run_program(common: CommonOptions, path: Path, inputs: tuple[Path, ...]) ->
     from ptir.capture.run import run_program
     from ptir.checkpoint import load_archive
     from ptir.cli.common import open_target
+    from ptir.ops.overriding import in_force
 
-    program, arrays = _dumped(path) if path.is_dir() else (read_program(path), {})
-    for file in inputs:
-        arrays |= load_archive(file).arrays
-    if path.is_dir() and program.ports and not arrays:
-        raise click.UsageError(
-            f"{path} keeps no arrays: dump again with --dump-inputs, or give them with --input"
-        )
     with session(common):
-        found = run_program(program, arrays, open_target(common))
+        program, arrays, asked = _dumped(path) if path.is_dir() else (read_program(path), {}, ())
+        for file in inputs:
+            arrays |= load_archive(file).arrays
+        if path.is_dir() and program.ports and not arrays:
+            raise click.UsageError(
+                f"{path} keeps no arrays: dump again with --dump-inputs, or give them with --input"
+            )
+        with in_force(asked):
+            found = run_program(program, arrays, open_target(common))
     return {f"output{number}": array for number, array in enumerate(found)}
 
 
@@ -96,12 +99,12 @@ def _is_dump(path: Path) -> bool:
     return is_dump(path)
 
 
-def _dumped(folder: Path) -> tuple[Program, dict[str, Any]]:
-    """The program of a dump's folder, and the arrays that were kept."""
+def _dumped(folder: Path) -> tuple[Program, dict[str, Any], Overrides]:
+    """The program of a dump's folder, the arrays that were kept, and what was in force."""
     from ptir.trace import read_dump
 
     found = read_dump(folder)
-    return found.program, dict(found.arrays)
+    return found.program, dict(found.arrays), found.overrides
 
 
 def read_program(path: Path) -> Program:

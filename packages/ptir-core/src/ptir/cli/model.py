@@ -161,7 +161,7 @@ def open_model(
 
 def streaming(model: Model) -> Callable[[], str] | None:
     """What says how much was fetched under a budget so far; None where there is none."""
-    from ptir.cli.units import size
+    from ptir.units import size
 
     stream = model.store.streamed
     if stream is None:

@@ -9,8 +9,8 @@ import click
 
 from ptir.cli import show
 from ptir.cli.common import CommonOptions, common_options, session
-from ptir.cli.units import duration
 from ptir.ops.implementations import FUNCTIONALS, Functional
+from ptir.units import duration
 
 if TYPE_CHECKING:
     from ptir.ops.policies import Override, Overrides
@@ -38,14 +38,14 @@ def command(common: CommonOptions, model: str | None, reset: str | None) -> None
     and by `with ptir.overrides(...)` in a program.
     """
     from ptir.passes.remembered import remembered
-    from ptir.passes.tuned import tuned_models
+    from ptir.passes.tuned import remembered_models
 
     with session(common):
         forgotten = None if reset is None else _forget(reset)
         asked = _in_force(model)
         records = [record(found, asked) for found in FUNCTIONALS.values()]
         timed = remembered()
-        tuned = tuned_models()
+        tuned = remembered_models()
     if common.json:
         show.value(
             {

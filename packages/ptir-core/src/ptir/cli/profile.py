@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 from ptir.cli import show
-from ptir.cli.units import duration, size
+from ptir.units import duration, size
 
 if TYPE_CHECKING:
     from ptir.trace.profile import ProgramProfile, Roofs, Work

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from ptir.cli import show, units
+from ptir import units
+from ptir.cli import show
 from ptir.cli.common import CommonOptions, common_options, open_target, session
 from ptir.cli.model import model_argument, window_option
 from ptir.cli.progress import progress

@@ -10,8 +10,8 @@ import click
 from ptir.cli import show
 from ptir.cli.common import CommonOptions, common_options, session
 from ptir.cli.model import Formats, format_options, model_argument, open_model
-from ptir.cli.units import duration, size
 from ptir.errors import UnsupportedError
+from ptir.units import duration, size
 
 if TYPE_CHECKING:
     from ptir.report import Section
@@ -61,7 +61,8 @@ def command(
     from ptir.report import page, program_sections, write_page
     from ptir.trace import is_dump
 
-    dump = Path(model) if Path(model).is_dir() and is_dump(Path(model)) else None
+    given = Path(model).resolve()  # "." has neither name nor parent
+    dump = given if given.is_dir() and is_dump(given) else None
     more: list[Section] = []
     with session(common):
         if dump is not None:

@@ -11,7 +11,7 @@ from ptir.cli import show
 from ptir.cli.common import CommonOptions, common_options, session
 from ptir.cli.model import Formats, format_options, model_argument, open_model
 from ptir.cli.overrides import TIMED, timed_row
-from ptir.cli.units import size
+from ptir.units import size
 
 if TYPE_CHECKING:
     from ptir.runtime.tune import Chosen

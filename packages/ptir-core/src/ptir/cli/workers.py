@@ -11,8 +11,8 @@ import click
 from ptir.cli import show
 from ptir.cli.common import CommonOptions, session
 from ptir.cli.model import Formats, open_model
-from ptir.cli.units import size
 from ptir.partition.costs import SERVER, Costs
+from ptir.units import size
 
 if TYPE_CHECKING:
     from ptir.runtime import Model

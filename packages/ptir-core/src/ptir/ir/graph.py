@@ -13,9 +13,9 @@ from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ptir.errors import CaptureError
+from ptir.errors import CaptureError, PtirError
 from ptir.ir.attributes import NO_ATTRIBUTES, Attributes
-from ptir.ir.location import UNKNOWN, Location, around, located
+from ptir.ir.location import UNKNOWN, Location, around, located, note_place
 from ptir.ir.program import Block, Instruction
 from ptir.types import TensorType
 
@@ -181,7 +181,11 @@ def _visited(
 ) -> Sequence[Ref] | None:
     known = instruction.location != UNKNOWN
     with located(instruction.location if known else around()):
-        return visit(instruction, operands)
+        try:
+            return visit(instruction, operands)
+        except PtirError as error:
+            note_place(error, instruction.location)
+            raise
 
 
 def relocated(instruction: Instruction, location: Location) -> Instruction:

@@ -15,6 +15,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Final, Generic, NamedTuple, TypeVar
 
+from ptir.errors import PtirError
+
 T = TypeVar("T")
 
 _PACKAGE: Final = str(Path(__file__).parent.parent) + os.sep
@@ -90,6 +92,8 @@ _made: Final = tuple.__new__
 """Makes a location of all its parts, in a third of the time: capture does it for every op."""
 
 UNKNOWN: Final = Location()
+_RECORDED: Final = "recorded at "
+"""How a note begins that says where something was recorded."""
 NAMED: Final = ("scope", "layer", "functional", "implementation")
 """The fields that forms of a program write by name, behind the place."""
 
@@ -140,6 +144,16 @@ def here() -> Location:
     """Where what is recorded now stands."""
     place = _place.get()
     return caller() if place is None else place
+
+
+def note_place(error: PtirError, location: Location) -> None:
+    """Add to an error the line that recorded what it is about, unless a place is noted or unknown.
+
+    What stands further inside is noted first, and stays.
+    """
+    noted = any(note.startswith(_RECORDED) for note in getattr(error, "__notes__", ()))
+    if location != UNKNOWN and not noted:
+        error.add_note(f"{_RECORDED}{location}")
 
 
 def around() -> Location:

@@ -17,8 +17,10 @@ from typing import Literal as Choice
 from ptir.ir.attributes import Attributes
 from ptir.ir.location import UNKNOWN, Location
 from ptir.ir.printer import print_program
+from ptir.ir.shown import block_line, program_card, program_line
 from ptir.ir.structure import VERSION
 from ptir.ir.text import lowering_names
+from ptir.notebook import Card, Displayed
 from ptir.types import TensorType
 
 
@@ -80,6 +82,9 @@ class Block:
                 state.update(b"#" + region.digest)
         return state.digest()
 
+    def __repr__(self) -> str:
+        return block_line(self)
+
     def __hash__(self) -> int:
         return hash(self.digest)
 
@@ -119,7 +124,7 @@ class Port:
 
 
 @dataclass(frozen=True)
-class Program:
+class Program(Displayed):
     """A whole program: one main block, the ports of its inputs and the names of its outputs."""
 
     main: Block
@@ -151,5 +156,12 @@ class Program:
     def __hash__(self) -> int:
         return hash(self.digest)
 
+    def __repr__(self) -> str:
+        return program_line(self)
+
     def __str__(self) -> str:
         return print_program(self)
+
+    def card(self) -> Card:
+        """What a notebook shows: ports, ops by count, the first instructions."""
+        return program_card(self)

@@ -23,6 +23,7 @@ from typing import Any, Final, Literal, NoReturn
 
 from ptir.errors import UsageError, unknown_name
 from ptir.ir.attributes import Attributes
+from ptir.notebook import Card, Displayed
 from ptir.ops.implementations import BACKEND, Functional, functional
 from ptir.types import DTYPES, TensorType
 
@@ -145,7 +146,7 @@ def _alike(
 
 
 @dataclass(frozen=True)
-class Override:
+class Override(Displayed):
     """One choice: the calls of a functional that fulfil every condition follow ``policy``."""
 
     functional: str
@@ -161,6 +162,14 @@ class Override:
 
     def __str__(self) -> str:
         return f"{self.target}={self.policy}"
+
+    def __repr__(self) -> str:
+        return f"Override({str(self)!r}, given by {self.origin.text!r})"
+
+    def card(self) -> Card:
+        """What a notebook shows: which calls, by which policy, and who asked for it."""
+        facts = [("calls", self.target), ("policy", self.policy), ("given by", self.origin.text)]
+        return Card("Override", facts)
 
     def fits(self, call: Call) -> bool:
         """Whether the call is one that this is about."""

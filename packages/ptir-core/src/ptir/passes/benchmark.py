@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -133,6 +132,8 @@ def spread(rounds: Sequence[float]) -> Seconds:
     """The median of rounds with the quarters around it."""
     if len(rounds) < 2:
         return Seconds(rounds[0], rounds[0], rounds[0])
+    import statistics  # its imports (decimal, fractions) take longer than all of this module's
+
     low, median, high = statistics.quantiles(rounds, n=4, method="inclusive")
     return Seconds(low, median, high)
 

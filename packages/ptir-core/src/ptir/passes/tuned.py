@@ -57,7 +57,8 @@ def _tuned(entry: Mapping[str, Any]) -> Tuned:
     return Tuned(tuple(names), tuple(devices))
 
 
-def _remembered() -> dict[str, Tuned]:
+def remembered_models() -> dict[str, Tuned]:
+    """All tuned models; a damaged file is set aside with a warning, and none counts as tuned."""
     try:
         return tuned_models()
     except UsageError as error:
@@ -68,7 +69,7 @@ def _remembered() -> dict[str, Tuned]:
 
 def tuned_overrides(path: str) -> tuple[Override, ...]:
     """What `ptir tune` asks for a model; nothing where it was not run for it."""
-    found = _remembered().get(path)
+    found = remembered_models().get(path)
     if found is None:
         return ()
     source = origin("tune", f"ptir tune {path}")
@@ -78,7 +79,7 @@ def tuned_overrides(path: str) -> tuple[Override, ...]:
 
 def remember_tuned(path: str, functionals: tuple[str, ...], device: str) -> None:
     """Let a model follow what was timed for these functionals, besides those of before."""
-    models = _remembered()
+    models = remembered_models()
     before = models.get(path, Tuned((), ()))
     names = tuple(sorted({*before.functionals, *functionals}))
     models[path] = Tuned(names, tuple(sorted({*before.devices, device})))

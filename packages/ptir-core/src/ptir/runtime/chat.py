@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from numbers import Integral
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from ptir.errors import UsageError
+from ptir.errors import UsageError, short
+from ptir.notebook import Card, Displayed
 from ptir.runtime.generate import GenerationRun
 from ptir.runtime.generation import FinishReason, Generation, GenerationStats
 from ptir.runtime.session import capacity_for
@@ -32,7 +33,7 @@ class AnswerPiece(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Answer:
+class Answer(Displayed):
     """A model's answer: its ``text``, the ``reasoning`` before it, and what was generated."""
 
     text: str
@@ -54,6 +55,15 @@ class Answer:
     def stats(self) -> GenerationStats:
         """What it cost."""
         return self.result.stats
+
+    def __repr__(self) -> str:
+        return f"Answer({short(self.text)}, {self.finish_reason})"
+
+    def card(self) -> Card:
+        """What a notebook shows: the reasoning, the text, why it ended and what it cost."""
+        facts = [("finish reason", self.finish_reason), *self.stats.facts()]
+        thought = [("reasoning", self.reasoning)] if self.reasoning else []
+        return Card("Answer", [*thought, *facts], text=self.text)
 
 
 class ChatPrompt(NamedTuple):

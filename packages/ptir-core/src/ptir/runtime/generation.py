@@ -8,7 +8,9 @@ from dataclasses import dataclass, field
 from numbers import Integral, Real
 from typing import Any, Final, Literal
 
-from ptir.errors import UsageError
+from ptir.errors import UsageError, short
+from ptir.notebook import Card, Displayed
+from ptir.units import duration, size
 
 FinishReason = Literal["stop", "length", "interrupted"]
 
@@ -97,9 +99,26 @@ class GenerationStats:
     proposed_tokens: int = 0
     accepted_tokens: int = 0
 
+    def facts(self) -> list[tuple[str, object]]:
+        """What of it is known, for people."""
+        prompt = f"{self.prompt_tokens:,} tokens in {duration(self.prompt_seconds)}"
+        cached = f", {self.cached_tokens:,} of them cached" if self.cached_tokens else ""
+        seconds, tokens = self.generated_seconds, self.generated_tokens
+        rate = f", {tokens / seconds:,.1f} a second" if seconds else ""
+        found: list[tuple[str, object]] = [
+            ("prompt", prompt + cached),
+            ("generated", f"{tokens:,} tokens in {duration(seconds)}{rate}"),
+        ]
+        if self.proposed_tokens:
+            accepted = f"{self.accepted_tokens:,} of {self.proposed_tokens:,} proposed tokens"
+            found.append(("accepted", accepted))
+        if self.peak_memory_bytes:
+            found.append(("peak memory", size(self.peak_memory_bytes)))
+        return [*found, ("on", f"{self.backend} ({self.device})")] if self.backend else found
+
 
 @dataclass(frozen=True)
-class Generation:
+class Generation(Displayed):
     """The result for one prompt.
 
     ``text`` ends before a stop string; ``token_ids`` keeps that string's tokens, but no
@@ -113,3 +132,14 @@ class Generation:
     finish_reason: FinishReason
     stats: GenerationStats = field(compare=False)
     logprobs: list[dict[str, Any]] | None = None
+
+    def __repr__(self) -> str:
+        return (
+            f"Generation({short(self.text)}, {len(self.token_ids)} tokens after"
+            f" {len(self.prompt_ids)}, {self.finish_reason})"
+        )
+
+    def card(self) -> Card:
+        """What a notebook shows: the text, why it ended and what it cost."""
+        facts = [("finish reason", self.finish_reason), *self.stats.facts()]
+        return Card("Generation", facts, text=self.text)

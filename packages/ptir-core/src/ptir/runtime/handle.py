@@ -21,6 +21,7 @@ from ptir.models.nextn import Predicting
 from ptir.models.table import GENERATES
 from ptir.nn.module import recording
 from ptir.nn.state import LayerState, whole
+from ptir.notebook import Card, Displayed
 from ptir.ops.overriding import in_force
 from ptir.ops.policies import Override
 from ptir.params.store import ParamStore
@@ -36,6 +37,7 @@ from ptir.types import F32, DType, TensorType
 
 if TYPE_CHECKING:
     from ptir.runtime.chat import Answer, AnswerPiece, Conversation
+    from ptir.runtime.summary import Summary
     from ptir.text.chat_template import Message
     from ptir.text.found import Ranked, TokenLabel
     from ptir.vision import Label
@@ -44,8 +46,8 @@ Array = np.ndarray[Any, Any]
 Prompt = str | Sequence[int]
 
 
-@dataclass
-class Model:
+@dataclass(repr=False)
+class Model(Displayed):
     """A loaded model: its checkpoint, its bound architecture and where it runs.
 
     ``capabilities`` says which methods apply; the others raise ``UnsupportedError``. ``text`` is
@@ -68,6 +70,24 @@ class Model:
     def __post_init__(self) -> None:
         self.steps = Steps(self.module)
         self._every = jit(self._all_logits)
+
+    def __repr__(self) -> str:
+        kind, context = self.checkpoint.config.get("model_type"), self.context
+        said = f"{kind}, {self.target}" + (f", context {context:,}" if context else "")
+        return f"{type(self).__name__}({self.name!r}, {said})"
+
+    def summary(self) -> Summary:
+        """What it consists of: parameters and bytes by part, layers that are alike once.
+
+        Printed, or shown in a notebook, it is a table. Nothing is read or computed for it.
+        """
+        from ptir.runtime.summary import summary  # most runs ask for none
+
+        return summary(self)
+
+    def card(self) -> Card:
+        """What a notebook shows: the summary."""
+        return self.summary().card()
 
     def policies(self) -> AbstractContextManager[None]:
         """The model's own overrides, in force where nothing stronger says otherwise (``RANKS``)."""

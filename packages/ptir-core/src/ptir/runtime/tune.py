@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from ptir import events
+from ptir.backend.folders import require_writable
 from ptir.capture.jit import record
 from ptir.capture.plan import checks_indices
 from ptir.errors import UnsupportedError
@@ -74,13 +75,15 @@ def tune(
 
     The programs are those of prompts and decoding steps of ``batch`` rows, on caches for up to
     ``tokens`` tokens, or of ``batch`` images. What the model, the environment or the caller asks
-    for stays as it is and is not timed. Raises ``UnsupportedError``.
+    for stays as it is and is not timed. Raises ``UnsupportedError``, and ``UsageError``
+    where the cache folder cannot be written.
     """
     if model.reads_texts:
         raise UnsupportedError(
             f"model {model.name!r} embeds or classifies texts, and implementations are timed in"
             " models that generate or that see images: name one with --override instead"
         )
+    require_writable("what is timed")
     began = time.perf_counter()
     programs = list(programs_of(model, tokens, batch))
     source = origin("tune", "ptir tune")

@@ -42,6 +42,7 @@ from ptir.trace.sink import Sink
 
 if TYPE_CHECKING:
     from ptir.backend.contract import Executable
+    from ptir.ops.policies import Overrides
 
 DumpMode = Literal["all", "compile"]
 
@@ -86,7 +87,9 @@ class DumpSink(Sink):
         with self._lock:
             match event:
                 case ProgramCompiling():
-                    self._begin(event.captured, event.name, event.backend, event.device)
+                    where = event.backend, event.device
+                    folder = self._begin(event.captured, event.name, *where)
+                    self._meta(folder, overrides=_texts(event.overrides))
                 case PassRun() if self.mode == "all":
                     self._pass(event)
                 case KernelsWritten():
@@ -179,8 +182,8 @@ class DumpSink(Sink):
         _write_program(folder / "optimized.ptir", event.optimized)
         for number, kernels in enumerate(current.kernels):
             _write_kernels(folder / "kernels", number, kernels)
-        overrides = {one.target: str(one.policy) for one in event.overrides}
-        self._meta(folder, status="compiled", seconds=event.seconds, overrides=overrides)
+        asked = _texts(event.overrides)
+        self._meta(folder, status="compiled", seconds=event.seconds, overrides=asked)
         if event.plan is not None:
             self._remember(folder, event.plan)
         current.folder = None
@@ -251,6 +254,11 @@ class DumpSink(Sink):
         known = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
         said = {"kind": KIND, "ptir": metadata.version("ptir-core"), **known, **fields}
         path.write_text(json.dumps(said, indent=1) + "\n", encoding="utf-8")
+
+
+def _texts(overrides: Overrides) -> dict[str, str]:
+    """Policies by target, the weakest first."""
+    return {one.target: str(one.policy) for one in overrides}
 
 
 def _write_program(path: Path, program: Program) -> None:

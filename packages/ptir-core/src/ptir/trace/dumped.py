@@ -14,6 +14,8 @@ from ptir.checkpoint import load_archive
 from ptir.checkpoint.json_text import read_json_object, read_text
 from ptir.errors import CheckpointError, VerifyError
 from ptir.ir.program import Program
+from ptir.ops.overriding import overrides_from
+from ptir.ops.policies import Overrides, origin
 from ptir.ops.reading import parse
 
 KIND: Final = "ptir dump 1"
@@ -34,13 +36,26 @@ class Dumped:
     meta: Mapping[str, Any]
     arrays: Mapping[str, np.ndarray[Any, Any]]
 
+    @property
+    def overrides(self) -> Overrides:
+        """What was in force when it was compiled, as strong as what a checkpoint asks for.
+
+        Raises ``CheckpointError``, and ``UsageError`` for implementations that are not there.
+        """
+        said, path = self.meta.get("overrides", {}), self.folder / META
+        if not isinstance(said, dict):
+            raise CheckpointError(f"{path}: overrides is {said!r}, no object")
+        return overrides_from(said, origin("checkpoint", str(path)))
+
 
 def is_dump(path: Path) -> bool:
     """Whether a path is a dump's folder, or a program's in one; of any version."""
     try:
         found = json.loads((path / META).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except OSError:
         return False
+    except (ValueError, RecursionError):  # damaged; reading it says how
+        return (path / PROGRAM).exists()
     return isinstance(found, dict) and str(found.get("kind", "")).startswith("ptir dump")
 
 
@@ -82,6 +97,6 @@ def _arrays(folder: Path, meta: Mapping[str, Any]) -> dict[str, np.ndarray[Any, 
     if not isinstance(parameters, dict):
         raise CheckpointError(f"{folder / META}: parameters is {parameters!r}, no object")
     for port, file in parameters.items():
-        path = folder.parent / str(file)
+        path = folder.resolve().parent / str(file)  # "." has no parent
         (arrays[port],) = load_archive(path).arrays.values()
     return arrays
