@@ -58,6 +58,7 @@ def test_cache_lists_what_is_there(folder: Path, command: Command) -> None:
         {"name": "weights", "files": 1, "bytes": 60, "limit_bytes": WEIGHTS.limit},
         {"name": "tiles", "files": 1, "bytes": tiles, "limit_bytes": None},
         {"name": "implementations", "files": 1, "bytes": 15, "limit_bytes": None},
+        {"name": "tuned", "files": 0, "bytes": 0, "limit_bytes": None},
         {"name": "bandwidth", "files": 1, "bytes": 18, "limit_bytes": None},
         {"name": "flops", "files": 0, "bytes": 0, "limit_bytes": None},
         {"name": "trials", "files": 1, "bytes": 14, "limit_bytes": None},
