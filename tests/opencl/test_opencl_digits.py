@@ -156,7 +156,8 @@ def test_the_processor_s_instruction_is_used_where_there_is_one(
         patch.setenv("PTIR_REBUILD_KERNELS", "1")
         patch.setattr(type(device), "build", build)
         product(opencl, np.ones((rows, INPUTS), np.float32), values, scale, 8, -128.0)
-    assert any(re.search(rf"dot_bytes_v\w*\({sums},", source) for source in built)
+    into = rf"dot_bytes_v\w*\((of_v\w*\()?{sums}\b"  # a sum that changes may be held in halves
+    assert any(re.search(into, source) for source in built)
 
 
 @pytest.mark.slice(3)
