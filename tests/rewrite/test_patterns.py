@@ -15,8 +15,9 @@ from ptir.ir.program import Block
 from ptir.passes.cse import cse_block
 from ptir.rewrite.engine import rewrite
 from ptir.rewrite.patterns import Patterns
-from ptir.rewrite.raising import SIGNS, raised
+from ptir.rewrite.raising import raised
 from ptir.rewrite.rules import EXACT
+from ptir.rewrite.worth import SIGNS
 from together import together
 
 
@@ -76,7 +77,8 @@ from ptir import functional as F
 from ptir.passes.pipeline import pipeline_key
 from ptir.rewrite.patterns import PatternRow, define_pattern
 from ptir.rewrite.patterns import Patterns
-from ptir.rewrite.raising import SIGNS, raised
+from ptir.rewrite.raising import raised
+from ptir.rewrite.worth import SIGNS
 
 @F.functional("hard_sigmoid", "min(max(x / 6 + 1 / 2, 0), 1)")
 def hard(x):

@@ -7,7 +7,6 @@ They are bounded, whatever the object holds, and all text in them is escaped. Th
 
 from __future__ import annotations
 
-import html
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -62,7 +61,7 @@ class Card:
 
     def html(self) -> str:
         """The card as one HTML element that needs nothing else."""
-        parts = [f"<b>{_escaped(self.title)}</b>"]
+        parts = [f"<b>{_escaped(_shown(self.title))}</b>"]
         if self.facts:
             rows = ((name, _shown(value)) for name, value in self.facts)
             parts.append(_table("".join(_row(row) for row in rows)))
@@ -70,8 +69,8 @@ class Card:
             head = _row(self.columns, self._right, "th")
             parts.append(_table(head + "".join(_row(r, self._right) for r in self._visible)))
         if self.text:
-            parts.append(_element("pre", "pre", html.escape(_cut(self.text, MOST_TEXT))))
-        notes = (_element("div", "note", html.escape(t)) for t in (self.more, self.note) if t)
+            parts.append(_element("pre", "pre", _escaped(_cut(self.text, MOST_TEXT))))
+        notes = (_element("div", "note", _escaped(t)) for t in (self.more, self.note) if t)
         return _element("div", "div", "".join([*parts, *notes]))
 
     @property
@@ -124,8 +123,10 @@ def _cut(text: str, most: int = MOST_CELL) -> str:
     return text if left <= 0 else f"{text[:most]}... ({left:,} more characters)"
 
 
-def _escaped(value: object) -> str:
-    return html.escape(_shown(value))
+def _escaped(text: str) -> str:
+    import html  # with its table of entities
+
+    return html.escape(text)
 
 
 def _element(tag: str, style: str, inside: str) -> str:
@@ -139,5 +140,7 @@ def _table(rows: str) -> str:
 def _row(cells: Sequence[object], right: Sequence[bool] = (), tag: str = "td") -> str:
     sides = right or [False] * len(cells)
     styles = ("right" if side else "left" for side in sides)
-    inside = (_element(tag, style, _escaped(c)) for c, style in zip(cells, styles, strict=True))
+    inside = (
+        _element(tag, style, _escaped(_shown(c))) for c, style in zip(cells, styles, strict=True)
+    )
     return f"<tr>{''.join(inside)}</tr>"

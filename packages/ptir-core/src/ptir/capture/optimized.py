@@ -31,8 +31,8 @@ from ptir.ops.policies import Overrides
 from ptir.passes.context import Derivation, PassContext
 from ptir.passes.pipeline import PLUGGED, optimize, pipeline_key
 from ptir.passes.remembered import records_state
-from ptir.rewrite.pattern_table import ADDED
 from ptir.rewrite.plugged import PLUGGED_RULES
+from ptir.rewrite.worth import ADDED
 from ptir.switches import switched_on
 from ptir.types import DTYPES, DType
 

@@ -190,7 +190,8 @@ class KernelBackend(Backend):
         from ptir.codegen.artifact.batched_build import BatchedBuild
 
         with self._opening:
-            batch = BatchedBuild(self.opened(device).device)
+            opened = self.opened(device)
+            batch = BatchedBuild(opened.device, programs, on_disk=opened.recorder is None)
             for program, options in programs:
                 self._compile(program, device, options, batch)
             batch.close()

@@ -20,8 +20,8 @@ from ptir.passes.raise_composites import AS_WRITTEN, raise_composites
 from ptir.passes.select import select
 from ptir.passes.stage import PLUGGED, Stage, check_ports, plug_in
 from ptir.rewrite.firings import Firings
-from ptir.rewrite.pattern_table import ADDED
 from ptir.rewrite.plugged import rules_in_force
+from ptir.rewrite.worth import ADDED
 from ptir.switches import FAST_MATH, switched_on
 
 __all__ = ["PIPELINE", "PLUGGED", "Stage", "optimize", "pipeline_key", "plug_in"]

@@ -13,7 +13,7 @@ from ptir.ir.graph import Ref, rebuild, repeat
 from ptir.ir.program import Block, Instruction, Program
 from ptir.passes.context import PassContext
 from ptir.rewrite.engine import descend
-from ptir.rewrite.raising import raised
+from ptir.rewrite.worth import worth_looking
 from ptir.switches import switched_on
 
 AS_WRITTEN = "PTIR_AS_WRITTEN"
@@ -39,4 +39,8 @@ def _raised(block: Block, counts: dict[str, int]) -> Block:
             return repeat(descend(instruction, lambda inner: _raised(inner, counts)), operands)
 
         block = rebuild(block, visit)
+    if not worth_looking(block):
+        return block
+    from ptir.rewrite.raising import raised  # with the patterns
+
     return raised(block, counts)

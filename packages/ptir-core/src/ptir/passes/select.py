@@ -33,7 +33,6 @@ from ptir.ops.implementations import (
 from ptir.ops.policies import Call, Override, Policy, strongest
 from ptir.ops.record import op
 from ptir.ops.verify import WRONG_KIND
-from ptir.passes.benchmark import TimedCall, fastest, known_choice
 from ptir.passes.context import PassContext
 from ptir.rewrite.engine import descend
 from ptir.types import TensorType
@@ -150,7 +149,7 @@ class _Selection:
                 return self._forced(call, policy.implementation), by
             case "benchmark":
                 return self._timed(call, policy), by
-            case "tuned" if known := known_choice(_timed(call), self._names(call), self._context):
+            case "tuned" if known := self._known(call):
                 return known, by
         chosen, reason = self._default(call)
         return chosen, f"{by}: {reason}" if by else reason
@@ -192,13 +191,22 @@ class _Selection:
         applying = [name for name in names if _unsupported(call, name) is None]
         return [*applying, BACKEND] if self._refusal(call) is None else applying
 
+    def _known(self, call: _Call) -> str | None:
+        from ptir.passes.benchmark import TimedCall, known_choice
+
+        timed = TimedCall(call.query, call.stored)
+        return known_choice(timed, self._names(call), self._context)
+
     def _timed(self, call: _Call, policy: Policy) -> str:
+        from ptir.passes.benchmark import TimedCall, fastest
+
         names = self._names(call)
         candidates = {name: partial(self._program, call, name) for name in names}
         default, _ = self._default(call)
         if len(names) == 1 and names == [default]:
             return default
-        return fastest(_timed(call), candidates, default, self._context, policy.cache)
+        timed = TimedCall(call.query, call.stored)
+        return fastest(timed, candidates, default, self._context, policy.cache)
 
     def _program(self, call: _Call, chosen: str) -> Program:
         """The call alone as a program, its implementation chosen; parameters are its parameters."""
@@ -217,10 +225,6 @@ class _Selection:
             Port(f"operand{n}", "parameter" if call.stored[n] else "input") for n in order
         )
         return Program(Block(types, (instruction,), outputs), ports)
-
-
-def _timed(call: _Call) -> TimedCall:
-    return TimedCall(call.query, call.stored)
 
 
 @functools.lru_cache(maxsize=1024)

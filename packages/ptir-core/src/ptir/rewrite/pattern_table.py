@@ -11,6 +11,7 @@ from ptir.errors import UsageError
 from ptir.ir.graph import Ref
 from ptir.rewrite.candidates import Slot, slots
 from ptir.rewrite.skeleton import Skeleton
+from ptir.rewrite.worth import ADDED
 
 Operands = dict[str, Ref]
 Given = tuple[Operands, dict[str, Any]]
@@ -74,10 +75,6 @@ class PatternRow:
 
 ROWS: Final[dict[str, PatternRow]] = {}
 """The rows by functional."""
-
-
-ADDED: Final[list[str]] = []
-"""The functionals of rows that are not ours: they belong to the key of what passes make."""
 
 
 def define_pattern(row: PatternRow) -> PatternRow:

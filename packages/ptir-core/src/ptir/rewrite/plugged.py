@@ -12,7 +12,6 @@ from typing import Any, Final
 from ptir.errors import PluginError, PtirError
 from ptir.ir.program import Block, Port, Program
 from ptir.ops.verify import verify
-from ptir.rewrite.awkward import awkward, evaluate, same_but_for_nan
 from ptir.rewrite.engine import cause, rewrite
 from ptir.rewrite.rule import AnyRule
 from ptir.rewrite.rules import EXACT, FAST_MATH
@@ -70,6 +69,8 @@ def _after(rule: AnyRule, sample: Block) -> Block:
 
 def _compare(what: str, sample: Block, after: Block) -> None:
     import numpy as np
+
+    from ptir.rewrite.awkward import awkward, evaluate, same_but_for_nan
 
     for turn in range(TURNS):
         arrays = awkward(sample.inputs, turn)

@@ -8,28 +8,19 @@ a part of a larger one disappears in it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
 
 from ptir.ir.graph import Node, Ref, freeze
 from ptir.ir.location import located
 from ptir.ir.program import Block
 from ptir.rewrite.firings import note
-from ptir.rewrite.pattern_table import ADDED
 from ptir.rewrite.patterns import Patterns
 from ptir.rewrite.taking import Graph, Match, apply, taken
-
-SIGNS: Final = frozenset(
-    {"exp", "erf", "tanh", "cos", "dot_general", "take", "rsqrt", "sqrt", "pow", "silu"}
-)
-"""Ops of which every pattern of ours has one; without them nothing is loaded."""
 
 
 def raised(block: Block, counts: dict[str, int]) -> Block:
     """``block`` with composites for what patterns find in it, counted as ``raise NAME``."""
     ops = {instruction.name for instruction in block.instructions}
-    patterns = (
-        tuple(p for p in Patterns.values() if p.may_be_in(ops)) if ADDED or ops & SIGNS else ()
-    )
+    patterns = tuple(p for p in Patterns.values() if p.may_be_in(ops))
     graph = taken(block, patterns) if patterns else None
     if graph is None or not graph.taken:
         return block

@@ -146,8 +146,13 @@ def store(key: CacheKey, artifact: Artifact) -> None:
         note_stored(ARTIFACTS, key)
 
 
-def cache_key(program: Program, device: KernelDevice, options: Options) -> CacheKey | None:
-    """The key of an artifact, or None where none may be loaded or the code's state is unknown."""
+def cache_key(
+    program: Program, device: KernelDevice, options: Options, batch: str = ""
+) -> CacheKey | None:
+    """The key of an artifact, or None where none may be loaded or the code's state is unknown.
+
+    Of a program that is built with others ``batch`` says with which: its source has all kernels.
+    """
     state = None if switched_on("PTIR_REBUILD_KERNELS") else device_state(device)
     if state is None:
         return None
@@ -157,6 +162,7 @@ def cache_key(program: Program, device: KernelDevice, options: Options) -> Cache
             **{name: part for name, part in zip(_state_names(state), state, strict=True)},
             "options": repr((sorted(options.donated), options.aliases, options.check_indices)),
             **({"staged": f"staged {staged}"} if staged else {}),
+            **({"batch": f"batch {batch}"} if batch else {}),
             "ports": repr([port.kind for port in program.ports]),
             "program": program.main.digest.hex(),
         }
