@@ -233,6 +233,16 @@ X = {"x": np.zeros((2, 3), np.float32)}
         (packed(X, SAID | {"ptir": {"files": [1]}}), "ptir.files must map names of files to texts"),
         (packed(X, SAID | {"ptir": {"types": {"x": "f9[2]"}}}), "unknown dtype 'f9'"),
         (packed(X, SAID | {"ptir": {"types": {"x": "f32[9]"}}}), "whose bytes are no f32[9]"),
+        (
+            packed(X, SAID | {"ptir": {"types": {"x": f"f32[{'9' * 5000}]"}}}),
+            "is not a tensor type; write it as f32[2,3]",
+        ),
+        (packed(X, SAID | {"ptir": {"prefix": 7}}), "prefix 7 and tied False: must be a text"),
+        (packed(X, SAID | {"ptir": {"tied": "no"}}), "tied 'no': must be a text and true or false"),
+        (
+            packed({"model.norm.bias": X["x"], "transformer.ln_f.bias": X["x"]}, SAID),
+            "'transformer.ln_f.bias' is there by another name, too",
+        ),
         (packed(X, SAID).replace(b"\x18\0\0\0\0\0\0\0", b"\x19\0\0\0\0\0\0\0"), "25 bytes for f32"),
         (packed(X, SAID).replace(b"\0\0\0\0\x01", b"\x09\0\0\0\x01"), "dtype 9; known are 0 f32"),
         (packed({"x": X["x"], "y": X["x"]}, SAID).replace(b"y", b"x"), "'x' is there twice"),

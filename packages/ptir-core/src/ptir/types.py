@@ -190,7 +190,7 @@ class TensorType:
         return TensorType(dtype, self.shape)
 
 
-_TYPE_TEXT = re.compile(r"(?P<dtype>[a-z0-9]+)\[(?P<shape>([0-9]+(,[0-9]+)*)?)\]")
+_TYPE_TEXT = re.compile(r"(?P<dtype>[a-z0-9]+)\[(?P<shape>([0-9]{1,19}(,[0-9]{1,19})*)?)\]")
 
 
 def parse_type(text: str) -> TensorType:

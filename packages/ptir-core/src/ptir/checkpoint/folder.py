@@ -106,7 +106,7 @@ def open_checkpoint(path: str | Path) -> Checkpoint:
 
     if begins_as_gguf(path) or path.suffix.lower() == GGUF_SUFFIX:
         return _open_gguf(path)
-    from ptir.checkpoint.gptrs import begins_as_gptrs
+    from ptir.checkpoint.gptrs import begins_as_gptrs  # nor of it
 
     if begins_as_gptrs(path):
         return _open_gptrs(path)

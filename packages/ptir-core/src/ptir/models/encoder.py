@@ -6,6 +6,7 @@ head scores texts, or tokens; what a sentence-transformers folder says makes one
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -85,7 +86,7 @@ class Head(Module):
         return self.out(x if self.norm is None else self.norm(x))
 
 
-class Encoder(Module):
+class Encoder(Module, ABC):
     """What is made of a family's vectors (``TextNetwork``); its class says how they come about.
 
     The configuration's ``num_labels`` are the classes of its head, and ``SENTENCE`` what is made of
@@ -99,9 +100,9 @@ class Encoder(Module):
         said = config.get(SENTENCE) or SentenceModules()
         self.sentence = SentenceEmbedding(said, size)
 
+    @abstractmethod
     def hidden(self, tokens: Tensor, kinds: Tensor, count: Tensor) -> Tensor:
         """A vector for each token; see ``TextNetwork``."""
-        raise NotImplementedError
 
     def __call__(self, tokens: Tensor, kinds: Tensor, count: Tensor) -> Tensor:
         """Scores where there is a head, else the vectors of tokens; see ``TextNetwork``."""

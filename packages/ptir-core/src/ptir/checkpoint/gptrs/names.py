@@ -124,7 +124,11 @@ def _same(array: Array) -> Array:
 
 def gpt2_opened(source: ParamSource, record: Settings, config: Settings) -> ParamSource:
     """gpt.rs's GPT-2 as Transformers has it."""
-    prefix, names = record.get("prefix", PREFIX), source.names()
+    prefix, tied, names = record.get("prefix", PREFIX), record.get("tied", False), source.names()
+    if not isinstance(prefix, str) or not isinstance(tied, bool):
+        raise CheckpointError(
+            f"prefix {short(prefix)} and tied {short(tied)}: must be a text and true or false"
+        )
     around = {theirs: ours for ours, theirs in _AROUND.items()}
     norms = {theirs: ours for ours, theirs in _NORMS.items()}
     maps = {part: ours for ours, parts in _PROJECTIONS.items() for part in parts}
@@ -140,8 +144,10 @@ def gpt2_opened(source: ParamSource, record: Settings, config: Settings) -> Para
         elif inner in norms:
             made = View(source.type(name), (name,), _same)
             views[f"{prefix}{_OURS}.{layer}.{norms[inner]}.{last}"] = made
-        elif name != HEAD or not record.get("tied", False):
+        elif name != HEAD or not tied:
             ours = prefix + around[name] if name in around else name
+            if ours in views:
+                raise CheckpointError(f"tensor {short(name)} is there by another name, too")
             views[ours] = View(source.type(name), (name,), _same)
     return ViewedSource(source, views)
 
@@ -194,7 +200,9 @@ def _norm(name: str, bias: str, type: TensorType, epsilon: float) -> dict[str, V
     """The tensors of a norm that adds the convolution's bias."""
 
     def constant(value: float) -> Callable[[Array], Array]:
-        return lambda array: (array * 0 + value).astype(array.dtype)
+        import numpy as np
+
+        return lambda array: np.full_like(array, value)
 
     makers = {
         "weight": constant(1.0),
