@@ -19,21 +19,15 @@ import argparse
 import json
 import os
 import platform
-import statistics
 import tempfile
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
+from measuring.calls import CLOCKS, Samples, alternating, report
 
-PAUSE: Final = 0.05
-"""Seconds before each measurement: threads of a peer keep a core busy for a while after a call."""
-BARS: Final = {"torch": 1.5, "onnxruntime": 1.2}
-"""How many times faster than each peer's best ptir is to be."""
-CLOCKS: Final = {"wall": time.perf_counter, "cpu": time.process_time}
 PRESET: Final = "minilm-l6"
 TEXTS: Final = 32
 
@@ -199,7 +193,7 @@ def peers(given: argparse.Namespace, rows: Rows, place: str) -> Iterator[tuple[s
             yield name, call
 
 
-def measure(subject: Subject, given: argparse.Namespace) -> dict[str, list[float]]:
+def measure(subject: Subject, given: argparse.Namespace) -> Samples:
     """Seconds of a call by peer, one for each round; vectors are compared before."""
     rng = np.random.default_rng(1)
     rows = [rng.integers(1000, 30000, length).tolist() for length in subject.lengths]
@@ -210,33 +204,7 @@ def measure(subject: Subject, given: argparse.Namespace) -> dict[str, list[float
             off = float(1 - (call() * wanted).sum(axis=1).min())
             if off > 1e-5:
                 raise SystemExit(f"{subject}: {name} is off by {off:.1e}; nothing was measured")
-        samples: dict[str, list[float]] = {name: [] for name in calls}
-        for _ in range(given.rounds):
-            for name, call in calls.items():
-                time.sleep(PAUSE)
-                call()
-                began = CLOCKS[given.clock]()
-                for _ in range(given.calls):
-                    call()
-                samples[name].append((CLOCKS[given.clock]() - began) / given.calls)
-    return samples
-
-
-def report(subject: Subject, samples: dict[str, list[float]]) -> Iterator[str]:
-    """A line for each peer: median, spread, and how many times faster ptir is."""
-    own = samples["ptir"]
-    for name, seconds in samples.items():
-        ratios = [theirs / mine for theirs, mine in zip(seconds, own, strict=True)]
-        middle, least, most = statistics.median(seconds), min(seconds), max(seconds)
-        shown = f"{middle * 1e3:8.1f} ms [{least * 1e3:.1f}, {most * 1e3:.1f}]"
-        ratio = f"{statistics.median(ratios):.2f} x [{min(ratios):.2f}, {max(ratios):.2f}]"
-        yield f"{subject.name:6} {name:25} {shown:32} ptir is {ratio}"
-    for kind, bar in BARS.items():
-        columns = [seconds for name, seconds in samples.items() if name.startswith(kind)]
-        if columns:
-            best = [min(column) for column in zip(*columns, strict=True)]
-            ratio = statistics.median(t / mine for t, mine in zip(best, own, strict=True))
-            yield f"{subject.name:6} the best of {kind}: {ratio:.2f} x, bar {bar}"
+        return alternating(calls, given.rounds, given.calls, given.clock)
 
 
 def main() -> None:
@@ -258,7 +226,7 @@ def main() -> None:
     rows: list[dict[str, Any]] = []
     for subject in subjects():
         samples = measure(subject, given)
-        print("\n".join(report(subject, samples)), flush=True)
+        print("\n".join(report(f"{subject.name:6}", samples)), flush=True)
         rows.append({"texts": subject.name, "lengths": subject.lengths, "seconds": samples})
     if given.json:
         found = {"machine": platform.processor() or platform.machine(), "threads": given.threads}

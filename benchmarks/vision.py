@@ -17,23 +17,16 @@ import argparse
 import json
 import os
 import platform
-import statistics
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
+from measuring.calls import CLOCKS, Samples, alternating, report
 
-PAUSE: Final = 0.05
-"""Seconds before each measurement: threads of a peer keep a core busy for a while after a call."""
-BARS: Final = {"torch": 1.5, "onnxruntime": 1.2}
-"""How many times faster than each peer's best ptir is to be."""
 SIZE: Final = 224
-CLOCKS: Final = {"wall": time.perf_counter, "cpu": time.process_time}
-"""Of the seconds that are told; those of processors say more where others use the machine too."""
 
 Call = Callable[[], np.ndarray[Any, Any]]
 
@@ -135,7 +128,7 @@ def peers(subject: Subject, given: argparse.Namespace, folder: str) -> Iterator[
     yield from by_torch(model, pixels, given.peers)
 
 
-def measure(subject: Subject, given: argparse.Namespace) -> dict[str, list[float]]:
+def measure(subject: Subject, given: argparse.Namespace) -> Samples:
     """Seconds of a call by peer, one for each round; scores are compared before."""
     with tempfile.TemporaryDirectory() as folder:
         calls = dict(peers(subject, given, folder))
@@ -145,34 +138,7 @@ def measure(subject: Subject, given: argparse.Namespace) -> dict[str, list[float
             off = np.abs(found - wanted).max() / np.abs(wanted).max()
             if off > 1e-3:
                 raise SystemExit(f"{subject}: {name} is off by {off:.1e}; nothing was measured")
-        samples: dict[str, list[float]] = {name: [] for name in calls}
-        for _ in range(given.rounds):
-            for name, call in calls.items():
-                time.sleep(PAUSE)
-                call()
-                began = CLOCKS[given.clock]()
-                for _ in range(given.calls):
-                    call()
-                samples[name].append((CLOCKS[given.clock]() - began) / given.calls)
-    return samples
-
-
-def report(subject: Subject, samples: dict[str, list[float]]) -> Iterator[str]:
-    """A line for each peer: median, spread, and how many times faster ptir is."""
-    own = samples["ptir"]
-    for name, seconds in samples.items():
-        ratios = [theirs / mine for theirs, mine in zip(seconds, own, strict=True)]
-        middle, least, most = statistics.median(seconds), min(seconds), max(seconds)
-        shown = f"{middle * 1e3:8.1f} ms [{least * 1e3:.1f}, {most * 1e3:.1f}]"
-        ratio = f"{statistics.median(ratios):.2f} x [{min(ratios):.2f}, {max(ratios):.2f}]"
-        yield f"{subject.preset:14} {subject.batch:2}  {name:20} {shown:32} ptir is {ratio}"
-    for kind, bar in BARS.items():
-        rows = [seconds for name, seconds in samples.items() if name.startswith(kind)]
-        if rows:
-            best = [min(column) for column in zip(*rows, strict=True)]
-            ratio = statistics.median(t / mine for t, mine in zip(best, own, strict=True))
-            row = f"{subject.preset:14} {subject.batch:2}"
-            yield f"{row}  the best of {kind}: {ratio:.2f} x, bar {bar}"
+        return alternating(calls, given.rounds, given.calls, given.clock)
 
 
 def main() -> None:
@@ -202,7 +168,7 @@ def main() -> None:
             continue
         samples = measure(subject, given)
         rows.append({"preset": subject.preset, "batch": subject.batch, "samples": samples})
-        print(*report(subject, samples), sep="\n", flush=True)
+        print(*report(f"{subject.preset:14} {subject.batch:2}", samples), sep="\n", flush=True)
     if given.json:
         load = os.getloadavg()
         found = {"rows": rows, "machine": platform.platform(), "load": load, **vars(given)}
