@@ -14,6 +14,7 @@ from ptir import events
 from ptir import functional as F
 from ptir.capture.plan import PLANS
 from ptir.errors import UnsupportedError
+from ptir.ir.attributes import Attributes
 from ptir.ops.implementations import FUNCTIONALS, PORTABLE
 from together import together
 
@@ -289,3 +290,18 @@ def test_calls_that_an_implementation_does_not_take_are_refused_with_the_reason(
     forced = ptir.overrides({functional: f"force={name}"})
     with forced, pytest.raises(UnsupportedError, match=said):
         call().numpy()
+
+
+@together()
+@pytest.mark.parametrize(("functional", "name", "said", "call"), REFUSED)
+def test_lowerings_refuse_those_calls_too(
+    functional: str, name: str, said: str, call: Callable[[], ptir.Tensor]
+) -> None:
+    """A program from outside may claim that its composites are lowered so."""
+    node = call().ref.node
+    while node.attributes.get("name") != functional:
+        node = node.operands[0].node
+    lower = FUNCTIONALS[functional].implementations[name].lower
+    attributes = Attributes({k: v for k, v in node.attributes.items() if k != "name"})
+    with pytest.raises(UnsupportedError, match=said):
+        lower([operand.type for operand in node.operands], attributes)

@@ -241,7 +241,7 @@ def _in_parts(
     return result / divisor(total)
 
 
-INTERNAL_COMPOSITES[ATTENTION_SPLIT] = lowering(_in_parts)
+INTERNAL_COMPOSITES[ATTENTION_SPLIT] = lowering(_in_parts, _has_parts)
 
 
 def attention(

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 from ptir.capture import Tensor, lower
 from ptir.capture.tensor import record
+from ptir.errors import UnsupportedError
 from ptir.ir.attributes import Attributes
 from ptir.ir.location import UNKNOWN, located
 from ptir.ir.program import Block
@@ -72,21 +73,25 @@ def implementation(
 
     def decorate(function: Lowering) -> Lowering:
         doc = (function.__doc__ or "").strip().partition("\n")[0]
-        register(Implementation(functional, name, lowering(function), doc, supports, accuracy))
+        made = lowering(function, supports)
+        register(Implementation(functional, name, made, doc, supports, accuracy))
         return function
 
     return decorate
 
 
-def lowering(function: Callable[..., Any]) -> Lower:
+def lowering(function: Callable[..., Any], supports: Supports = always) -> Lower:
     """``function`` over tensors as a memoised lowering: operand types and attributes to a block.
 
-    The result's ``__wrapped__`` is the function, whose parameters are the composite's operands and
-    attributes.
+    Its ``__wrapped__`` is the function, whose parameters are the composite's operands and
+    attributes. It raises ``UnsupportedError`` for calls that ``supports`` refuses, which the
+    function never sees: a program from outside may claim to be lowered so.
     """
 
     @lru_cache(maxsize=512)
     def lowered(types: tuple[TensorType, ...], attributes: Attributes) -> Block:
+        if reason := supports(types, attributes):
+            raise UnsupportedError(f"{getattr(function, '__name__', function)}: {reason}")
         with located(UNKNOWN):  # all calls share the block; what it holds stands where they do
             return lower(function, types, attributes)
 
