@@ -173,6 +173,7 @@ def _open_gguf(path: Path) -> Checkpoint:
         tokenizer=tokenizer,
         files=tuple(file.path for file in model.files),
         said_by="the file's metadata",
+        sentence_files=MappingProxyType(dict(opened.sentence_files)),
     )
 
 

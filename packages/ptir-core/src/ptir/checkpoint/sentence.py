@@ -175,6 +175,14 @@ def _modules(text: str, where: str) -> Iterator[_Row]:
         yield _Row(type_, str(PurePosixPath(path)) if path else "")
 
 
+def module_texts(pooling: str) -> dict[str, str]:
+    """The settings of a folder whose vectors are pooled in one way, and get the length 1."""
+    folders = {"Transformer": "", _POOLING: f"1_{_POOLING}", "Normalize": "2_Normalize"}
+    rows = [_Row(f"{_PACKAGE}models.{kind}", path) for kind, path in folders.items()]
+    settings = {"pooling_mode": pooling}
+    return {MODULES: _listed(rows), f"1_{_POOLING}/{CONFIG}": json.dumps(settings) + "\n"}
+
+
 def _check_known(rows: list[_Row], where: str) -> None:
     for number, row in enumerate(rows):
         known = (_MODEL,) if number == 0 else tuple(_READERS)

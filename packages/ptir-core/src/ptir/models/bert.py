@@ -165,6 +165,7 @@ class Bert(Encoder):
     def __init__(self, config: Mapping[str, Any]) -> None:
         read = Config.of(config)
         super().__init__(config, read.size, KINDS[str(config["model_type"])].head)
+        self.config = read
         self.embeddings = Embeddings(read)
         self.relative_bias = Embedding(read.buckets, read.heads) if read.buckets else None
         self.layers = [Layer(read) for _ in range(read.layers)]

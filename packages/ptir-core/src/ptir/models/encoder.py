@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from ptir import functional as F
 from ptir.capture.tensor import Tensor
 from ptir.errors import CheckpointError, short
-from ptir.models.fields import whole
+from ptir.models.fields import flag, whole
 from ptir.models.images import Config, stored_classes
 from ptir.models.key_layouts import KeyLayout, arranged, layout_of
 from ptir.models.pooling import (
@@ -40,6 +40,9 @@ ACTIVATIONS: Final[Mapping[str, Activation]] = {
 """By the names that Transformers' configurations have for them."""
 OUTPUT: Final = "head.out.weight"
 """The weight of a classifier, [classes, features]."""
+PROJECTED: Final = "classifier_projected"
+"""The key of a configuration that says whether a classifier of texts has a projection before it,
+where its family has one: files of GGUF may hold the classifier alone."""
 OF_TEXTS, OF_TOKENS = "texts", "tokens"
 _CLASSES: Final = {
     "ForSequenceClassification": OF_TEXTS,
@@ -53,8 +56,9 @@ class HeadKind:
     """What a family has between the vectors of tokens and its classifier.
 
     A text is first pooled by ``pooling``. Then there are a projection, which adds something where
-    it has a ``bias``, its ``activation`` and, where ``norm`` is an epsilon, a norm without bias.
-    Tokens go through them too where these are ``of_tokens``.
+    it has a ``bias``, its ``activation`` and, where ``norm`` is an epsilon, a norm without bias;
+    none of them where it is not ``projected``. Tokens go through them too where these are
+    ``of_tokens``.
     """
 
     activation: str = "tanh"
@@ -63,13 +67,14 @@ class HeadKind:
     norm_bias: bool = False
     of_tokens: bool = False
     pooling: str = "cls"
+    projected: bool = True
 
 
 class Head(Module):
     """A classifier of texts, or of each of their tokens."""
 
     def __init__(self, kind: HeadKind, size: int, classes: int, of: str) -> None:
-        dense = of == OF_TEXTS or kind.of_tokens
+        dense = kind.projected and (of == OF_TEXTS or kind.of_tokens)
         self.dense = Linear(size, size, bias=kind.bias) if dense else None
         self.norm = None
         if dense and kind.norm is not None:
@@ -96,6 +101,8 @@ class Encoder(Module, ABC):
     def __init__(self, config: Config, size: int, kind: HeadKind) -> None:
         self.classes = whole({"num_labels": 0, **config}, "num_labels")
         self.scored = scored(config) if self.classes else ""
+        kind = replace(kind, projected=flag(config, PROJECTED, True))
+        self.head_kind = kind if self.classes else None
         self.head = Head(kind, size, self.classes, self.scored) if self.classes else None
         said = config.get(SENTENCE) or SentenceModules()
         self.sentence = SentenceEmbedding(said, size)
@@ -167,5 +174,6 @@ def define_encoder(
             prepare=prepare,
             capabilities=READS,
             arrange=arrange,
+            key_layouts=tuple(layouts),
         )
     )

@@ -75,7 +75,7 @@ FIELDS: Final[Mapping[str, Whole | Real]] = {
     "sliding_window_pattern": _LAYERS,
     "global_attn_every_n_layers": _LAYERS,
     "local_attention": _POSITIONS,
-    "type_vocab_size": Whole(1 << 10),
+    "type_vocab_size": Whole(1 << 10, low=0),
     "max_seq_length": _POSITIONS,
     "in_features": _WIDTH,
     "out_features": _WIDTH,

@@ -149,6 +149,7 @@ class ModernBert(Encoder):
             pooling=one_of(config, "classifier_pooling", ("cls", "mean"), "cls"),
         )
         super().__init__(config, read.size, head)
+        self.config = read
         self.embeddings = Embeddings(read)
         self.layers = [Layer(read, number) for number in range(len(read.kinds))]
         self.final_norm = LayerNorm(read.size, epsilon=read.epsilon, bias=read.norm_bias)

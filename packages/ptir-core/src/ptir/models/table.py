@@ -9,6 +9,7 @@ from typing import Any, Final, Protocol
 
 from ptir.capture.tensor import Tensor
 from ptir.errors import PluginError, UsageError, unknown_name
+from ptir.models.key_layouts import KeyLayout
 from ptir.nn.state import LayerState, State
 from ptir.params.source import ParamSource
 from ptir.params.stacked import Rules, Stack
@@ -101,8 +102,8 @@ class ModelDefinition:
     (``("n_layer", "h.")``), so that a number nobody stored is refused before they are built.
     ``capabilities`` name what a model of it can do: ``GENERATES``, ``SEES`` for one that takes
     images, ``READS`` for an encoder of text. ``arrange`` brings a configuration and parameters as
-    any library writes them into one form. ``preprocessing`` is what stands for a
-    ``preprocessor_config.json`` that is not there.
+    any library writes them into one form; ``key_layouts`` are the names by which an encoder does it.
+    ``preprocessing`` is what stands for a ``preprocessor_config.json`` that is not there.
     """
 
     model_type: str
@@ -123,6 +124,7 @@ class ModelDefinition:
         default=_as_stored, compare=False
     )
     preprocessing: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    key_layouts: tuple[KeyLayout, ...] = ()
 
 
 MODELS: Final[dict[str, ModelDefinition]] = {}

@@ -10,8 +10,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ptir.errors import CheckpointError, short
-from ptir.params.source import Array, Counters, ParamSource, lookup, rows_of, runs_of
+from ptir.params.source import (
+    Array,
+    BlockSource,
+    Counters,
+    ParamSource,
+    block_rows_of,
+    lookup,
+    rows_of,
+    runs_of,
+)
 from ptir.types import TensorType
+from ptir.weights import WeightFormat
 
 
 @dataclass(frozen=True)
@@ -83,6 +93,106 @@ class ArrangedSource:
         """Release every tensor behind a parameter."""
         for one in lookup(self._arranged, name).stored:
             self._source.release(one)
+
+    def format(self, name: str) -> WeightFormat | None:
+        """How the blocks of a parameter are read, where all its tensors have the same.
+
+        None too where outputs share what is stored of them: the numbers are read then.
+        """
+        one = lookup(self._arranged, name)
+        if not isinstance(self._source, BlockSource) or one.squeezed:
+            return None
+        first, *others = [self._source.format(stored) for stored in one.stored]
+        if first is None or not others:
+            return first
+        return first if lines_alone(first) and all(other == first for other in others) else None
+
+    def blocks(self, name: str) -> Mapping[str, Array]:
+        """The stored arrays of a parameter that has a format, one tensor's below the other's."""
+        import numpy as np
+
+        if not isinstance(self._source, BlockSource):
+            raise CheckpointError(f"{name!r}: is not stored in blocks")
+        found = [self._source.blocks(one) for one in lookup(self._arranged, name).stored]
+        if len(found) == 1:
+            return found[0]
+        return {key: np.concatenate([one[key] for one in found]) for key in found[0]}
+
+    def block_rows(self, name: str, first: int, end: int) -> Mapping[str, Array]:
+        """The same of some outputs, of which the tensors that hold them are read alone."""
+        import numpy as np
+
+        if not isinstance(self._source, BlockSource):
+            raise CheckpointError(f"{name!r}: is not stored in blocks")
+        stored = lookup(self._arranged, name).stored
+        runs = runs_of([self._source.type(one).shape[0] for one in stored], first, end)
+        found = [block_rows_of(self._source, stored[at], one, other) for at, one, other in runs]
+        return {key: np.concatenate([one[key] for one in found]) for key in found[0]}
+
+
+def lines_alone(format: WeightFormat) -> bool:
+    """Whether each output has its own line in every stored array."""
+    return all(array.outputs == 1 for array in format.arrays)
+
+
+@dataclass(frozen=True)
+class Lines:
+    """A run of a stored tensor's first axis: from ``first`` up to ``end``."""
+
+    stored: str
+    first: int
+    end: int
+
+
+class LinesSource:
+    """Another source's tensors, or runs of them, under other names; others are not there."""
+
+    def __init__(self, source: ParamSource, lines: Mapping[str, Lines]) -> None:
+        self.counters = Counters()
+        self._source = source
+        self._lines = dict(lines)
+
+    def names(self) -> tuple[str, ...]:
+        """The names, in the order given."""
+        return tuple(self._lines)
+
+    def type(self, name: str) -> TensorType:
+        """Stored element type, and the shape of the run."""
+        one = lookup(self._lines, name)
+        whole = self._source.type(one.stored)
+        return TensorType(whole.dtype, (one.end - one.first, *whole.shape[1:]))
+
+    def read(self, name: str) -> Array:
+        """The values of the run, shared with the source where it can."""
+        one = lookup(self._lines, name)
+        found = rows_of(self._source, one.stored, one.first, one.end)
+        self.counters.record(name, found.nbytes)
+        return found
+
+    def read_rows(self, name: str, first: int, end: int) -> Array:
+        """Places of the run."""
+        one = lookup(self._lines, name)
+        return rows_of(self._source, one.stored, one.first + first, one.first + end)
+
+    def release(self, name: str) -> None:
+        """Release the whole stored tensor."""
+        self._source.release(lookup(self._lines, name).stored)
+
+    def format(self, name: str) -> WeightFormat | None:
+        """How the blocks of the stored tensor are read, where a run of them stands alone."""
+        one = lookup(self._lines, name)
+        if not isinstance(self._source, BlockSource):
+            return None
+        found = self._source.format(one.stored)
+        whole = one.end - one.first == self._source.type(one.stored).shape[0]
+        return found if found is None or whole or lines_alone(found) else None
+
+    def blocks(self, name: str) -> Mapping[str, Array]:
+        """The stored arrays of the run, which must have a format."""
+        one = lookup(self._lines, name)
+        if not isinstance(self._source, BlockSource):
+            raise CheckpointError(f"{name!r}: is not stored in blocks")
+        return block_rows_of(self._source, one.stored, one.first, one.end)
 
 
 def _type(source: ParamSource, name: str, one: Arranged) -> TensorType:

@@ -12,6 +12,7 @@ from ptir.checkpoint.gguf.architectures.layout import EMBEDDING, FACTORS, LONGRO
 from ptir.checkpoint.gguf.architectures.table import layout_of
 from ptir.checkpoint.gguf.fields import Keys, plain
 from ptir.checkpoint.gguf.metadata import Strings, Value
+from ptir.checkpoint.gguf.pooling import sentence_texts
 from ptir.checkpoint.gguf.source import GgufSource
 from ptir.checkpoint.gguf.splits import TOKENS, GgufModel
 from ptir.errors import CheckpointError
@@ -53,6 +54,7 @@ class Opened:
     tokenizer_config: dict[str, Any]
     source: GgufSource
     vocabulary: GgufVocabulary | None
+    sentence_files: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
 def open_gguf(model: GgufModel) -> Opened:
@@ -60,14 +62,17 @@ def open_gguf(model: GgufModel) -> Opened:
     architecture, layout = layout_of(model)
     keys = Keys(model.path, model.metadata, architecture)
     tensors = model.tensors
-    config = {"model_type": layout.model_type, **layout.config(keys, tensors), **_tokens(model)}
-    _divide(model, config)
+    config = {"model_type": layout.model_type, **layout.config(keys, tensors)}
+    if not layout.encodes:
+        config |= _tokens(model)
+        _divide(model, config)
     _check_size(model, config["vocab_size"])
     return Opened(
         config=config,
         tokenizer_config=_tokenizer_config(model),
         source=GgufSource(model, layout.parts(tensors, config)),
         vocabulary=_vocabulary(model),
+        sentence_files=sentence_texts(keys) if layout.encodes else {},
     )
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from ptir.errors import CheckpointError, unknown_name
-from ptir.text.gguf_tokenizer.fields import AGAIN, PREFIX, Metadata, flag, text
+from ptir.text.gguf_tokenizer.fields import AGAIN, PREFIX, Metadata, flag, text, whole
 from ptir.text.gguf_tokenizer.models import MODELS, REFUSED, Adds, Described
 from ptir.text.gguf_tokenizer.special import (
     KEYS,
@@ -127,7 +127,11 @@ def _finished(described: Described, adds: Adds) -> tokenizers.Tokenizer:
 
 
 def _surround(inner: tokenizers.Tokenizer, described: Described, adds: Adds) -> None:
-    """Have encoding put the tokens in front of a text and behind it that belong there."""
+    """Have encoding put the tokens in front of a text and behind it that belong there.
+
+    Between two texts BERT has the token behind once, and RoBERTa, whose name for it is ``</s>``,
+    twice. Only BERT tells the texts' tokens apart, in models that have a vector for either kind.
+    """
     from tokenizers.processors import TemplateProcessing
 
     front = ["bos"] if adds.bos else []
@@ -141,9 +145,20 @@ def _surround(inner: tokenizers.Tokenizer, described: Described, adds: Adds) -> 
             )
     if front or back:
         added = [{"id": u, "ids": [ids[u]], "tokens": [names[ids[u]]]} for u in front + back]
+        twice = back if back and names[ids[back[0]]] == "</s>" else []
+        kind = 1 if described.model == "bert" and _kinds(described) > 1 else 0
+        second = [f"{one}:{kind}" for one in ("$B", *back)]
         inner.post_processor = TemplateProcessing(
-            single=[*front, "$A", *back], special_tokens=added
+            single=[*front, "$A", *back],
+            pair=[*front, "$A", *back, *twice, *second],
+            special_tokens=added,
         )
+
+
+def _kinds(described: Described) -> int:
+    """Into how many kinds a model tells tokens apart: BERT's two where the file does not say."""
+    found = whole(described.metadata, f"{PREFIX}token_type_count")
+    return 2 if found is None else found
 
 
 def _add_tokens(inner: tokenizers.Tokenizer, described: Described) -> None:

@@ -12,6 +12,7 @@ from ptir.checkpoint.gguf.header import GgufTensor
 from ptir.checkpoint.gguf.source import Part
 from ptir.checkpoint.gguf.splits import GgufModel
 from ptir.errors import CheckpointError
+from ptir.models.encoder import PROJECTED
 from ptir.models.fields import FIELDS
 from ptir.types import F32
 
@@ -39,7 +40,7 @@ IN_LAYER: Final = re.compile(
 )
 NUMBERED: Final = re.compile(r"(?P<stem>\w+)\.(?P<number>\d{1,6})", re.ASCII)
 """The stem of a tensor of one expert."""
-OUTSIDE: Final = re.compile(r"(?P<stem>\w+)\.(?P<kind>weight|bias)", re.ASCII)
+OUTSIDE: Final = re.compile(r"(?P<stem>[\w.]+)\.(?P<kind>weight|bias)", re.ASCII)
 
 Config = dict[str, Any]
 Tensors = Mapping[str, GgufTensor]
@@ -63,6 +64,10 @@ class Named(NamedTuple):
     decay: bool = False
     flat: bool = False
     row: bool = False
+
+
+def _nothing(config: Mapping[str, Any]) -> Mapping[str, Any]:
+    return {}
 
 
 @dataclass(frozen=True)
@@ -104,11 +109,27 @@ class Layout:
     """Whether files of the architecture are written, and not only read."""
     mixture: Layout | None = None
     """The row of files of this architecture that have experts."""
+    encodes: bool = False
+    """Whether it reads whole texts, and a file says how a vector is made of one."""
+    alone: Mapping[str, str] = field(default_factory=dict[str, str])
+    """The names outside of a classifier that has no projection."""
+    said: Callable[[Mapping[str, Any]], Mapping[str, Any]] = field(default=_nothing)
+    """What a file says of a configuration besides numbers, without the architecture's prefix."""
 
     def part(self, name: str, config: Config) -> Part | None:
         """What a parameter is stored as, under GGUF's name and whole; None for what is none."""
         tensor = self._stored_name(name, config)
         return dict(self._parts_of(tensor, config)).get(name) if tensor else None
+
+    def _outside(self, config: Config) -> Mapping[str, str]:
+        """The names outside of layers; ``cls.output`` stands for a classifier in any case."""
+        return {**self.outside, **self.alone} if config.get(PROJECTED) is False else self.outside
+
+    def names(self, layers: int) -> Iterator[str]:
+        """All that parameters may be called, of a model of so many layers."""
+        stems = [f"{self.layer}{n}.{one}" for n in range(layers) for one in self.inside.values()]
+        for stem in (*self.outside.values(), *stems):
+            yield from (f"{stem}.{kind}" for kind in ("weight", "bias"))
 
     def _inside(self, config: Config) -> Mapping[str, str]:
         two = config.get("num_ln_in_parallel_attn") == 2
@@ -117,7 +138,7 @@ class Layout:
     def _stored_name(self, name: str, config: Config) -> str:
         """GGUF's name of a parameter; nothing for what is none of the family."""
         if not name.startswith(self.layer):
-            return _with_kind(self.outside, name)
+            return _with_kind(self._outside(config), name)
         layer, _, rest = name.removeprefix(self.layer).partition(".")
         own = next((key for key, row in self.named.items() if row.name == rest), "")
         stored = own or _with_kind(self._inside(config), rest)
@@ -148,7 +169,7 @@ class Layout:
         if match is None:
             return
         if inside is None:
-            yield from self._whole(tensor, match, self.outside, "", config)
+            yield from self._whole(tensor, match, self._outside(config), "", config)
             return
         before, behind = f"{self.layer}{inside['layer']}.", _behind(tensor, config)
         if behind and inside["stem"] in self.head:

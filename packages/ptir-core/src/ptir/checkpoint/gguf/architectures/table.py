@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from ptir.checkpoint.gguf.architectures import (
+    encoders,
     experts,
     gemma,
     gpt2,
@@ -33,6 +34,7 @@ LAYOUTS: Final[Mapping[str, Layout]] = {
     **gemma.LAYOUTS,
     **experts.LAYOUTS,
     **hybrids.LAYOUTS,
+    **encoders.LAYOUTS,
 }
 """By ``general.architecture``."""
 
