@@ -171,7 +171,7 @@ def test_what_a_file_cannot_say_is_refused(tmp_path: Path, case: str) -> None:
 def test_a_family_without_a_row_is_refused(tmp_path: Path) -> None:
     folder = open_checkpoint(llama_folder(tmp_path, model_type="mistral"))
     with pytest.raises(
-        CheckpointError, match="'mistral' cannot be written as GGUF; gpt2, llama, q"
+        CheckpointError, match="'mistral' cannot be written as GGUF; gpt2, llama, m"
     ):
         save_gguf(folder, tmp_path / "m.gguf")
 

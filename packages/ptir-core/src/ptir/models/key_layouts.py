@@ -7,13 +7,13 @@ to those: torchvision, timm and Transformers name the same tensors of a ResNet i
 from __future__ import annotations
 
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
 from ptir.errors import CheckpointError, short
-from ptir.params.arranged import Arranged, ArrangedSource
+from ptir.params.arranged import Arranged, ArrangedSource, Lines, LinesSource
 from ptir.params.source import ParamSource
 
 Rule: TypeAlias = tuple[str, str | Callable[[re.Match[str]], str]]
@@ -54,7 +54,7 @@ def arranged(source: ParamSource, layout: KeyLayout) -> ParamSource:
 
     Raises ``CheckpointError`` where two tensors would be one, or a part of one is missing.
     """
-    rules = [(re.compile(pattern), made) for pattern, made in layout.rules]
+    rules = _compiled(layout)
     parts: defaultdict[str, dict[int, str]] = defaultdict(dict)
     for stored in source.names():
         name, _, number = _rewritten(stored, rules).partition(PART)
@@ -67,6 +67,40 @@ def arranged(source: ParamSource, layout: KeyLayout) -> ParamSource:
         for name, held in parts.items()
     }
     return ArrangedSource(source, found)
+
+
+def parameter_of(name: str, layout: KeyLayout) -> tuple[str, int | None]:
+    """The parameter that a tensor is, and the number of the part of it, where it is one."""
+    ours, _, number = _rewritten(name, _compiled(layout)).partition(PART)
+    return ours, int(number) if number else None
+
+
+def restored(
+    source: ParamSource, layout: KeyLayout, other: KeyLayout, names: Iterable[str]
+) -> ParamSource:
+    """``source``, called as ``layout`` says or by the family's own names, as ``other`` calls it.
+
+    ``names`` are all that ``other`` may have; those of no tensor are left out. A parameter that
+    ``other`` has in parts is cut in as many of one size.
+    """
+    known = {parameter_of(name, layout): name for name in source.names()}
+    theirs = {name: parameter_of(name, other) for name in names}
+    counts = Counter(ours for ours, number in theirs.values() if number is not None)
+    found: dict[str, Lines] = {}
+    for name, (ours, number) in theirs.items():
+        stored, whole = known.get((ours, number)), known.get((ours, None))
+        if stored is not None:
+            found[name] = Lines(stored, 0, source.type(stored).shape[0])
+        elif whole is not None and number is not None:
+            rows = source.type(whole).shape[0] // counts[ours]
+            found[name] = Lines(whole, number * rows, (number + 1) * rows)
+    return LinesSource(source, found)
+
+
+def _compiled(
+    layout: KeyLayout,
+) -> list[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]]]:
+    return [(re.compile(pattern), made) for pattern, made in layout.rules]
 
 
 def _rewritten(

@@ -102,7 +102,7 @@ class ModelDefinition:
     (``("n_layer", "h.")``), so that a number nobody stored is refused before they are built.
     ``capabilities`` name what a model of it can do: ``GENERATES``, ``SEES`` for one that takes
     images, ``READS`` for an encoder of text. ``arrange`` brings a configuration and parameters as
-    any library writes them into one form; ``key_layouts`` are the names by which an encoder does it.
+    any library writes them into one form; ``key_layouts`` are the names by which encoders do it.
     ``preprocessing`` is what stands for a ``preprocessor_config.json`` that is not there.
     """
 

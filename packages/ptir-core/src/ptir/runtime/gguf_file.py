@@ -4,46 +4,44 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import asdict, replace
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
 from ptir.checkpoint import BpeFiles, Checkpoint, DescribedTokenizer, WordFile, eos_token_ids
 from ptir.checkpoint.config import FULL, normalize_config
 from ptir.checkpoint.gguf import GgufTensor, Outgoing, write_gguf
-from ptir.checkpoint.gguf.architectures.layout import EMBEDDING, FACTORS, OUTPUT, Layout
+from ptir.checkpoint.gguf.architectures.layout import EMBEDDING, FACTORS, Layout
 from ptir.checkpoint.gguf.described import LAYERS, architecture_metadata, layout_for
 from ptir.checkpoint.gguf.fields import Keys
 from ptir.checkpoint.gguf.mixtures import Mixture
 from ptir.checkpoint.gguf.opening import CHAT_TEMPLATE
-from ptir.checkpoint.gguf.source import BLOCKS, Part
+from ptir.checkpoint.gguf.pooling import described_pooling
 from ptir.checkpoint.gguf.tensor_types import TYPES
-from ptir.checkpoint.gguf.write import TYPE_IDS, nbytes_of
-from ptir.checkpoint.save import converted, refuse_file
+from ptir.checkpoint.gguf.write import TYPE_IDS
+from ptir.checkpoint.save import refuse_file
 from ptir.errors import CheckpointError, UsageError
 from ptir.models import definition
-from ptir.params.source import Array, BlockSource, ParamSource, stored_formats
+from ptir.models.encoder import Encoder
+from ptir.models.gpt_oss import GptOssBlock
+from ptir.models.mixture import SparseBlock
+from ptir.params.source import ParamSource, stored_formats
+from ptir.runtime.gguf_encoder import as_written
+from ptir.runtime.gguf_tensors import Chosen, Progress, Written, floats, mixed, reported
 from ptir.runtime.load import Described, described, prepared
-from ptir.runtime.quantize import quantized_rows
 from ptir.text import Tokenizer
-from ptir.types import BF16, F16, F32, DType, TensorType
+from ptir.types import DType
 from ptir.weights import WeightFormat
 
 if TYPE_CHECKING:
     from ptir.runtime.calibration import Calibrated
 
-Chosen: TypeAlias = Callable[[str, TensorType, tuple[int, ...]], str]
-"""The type of a tensor in the file, by its name there, what it is now, and its shape there."""
-Progress: TypeAlias = Callable[[int, int], None]
 Calibrate: TypeAlias = (
     "Callable[[Checkpoint, Described, Mapping[str, WeightFormat], Collection[str]], Calibrated]"
 )
 """Quantizes the parameters that are to have formats; those of the collection may be changed."""
 
-PLAIN: Final[Mapping[DType, str]] = {F32: "F32", F16: "F16", BF16: "BF16"}
-"""What floats are called in a file."""
 FILE_TYPES: Final[Mapping[str, int]] = {"F32": 0, "F16": 1, "BF16": 32}
 """``general.file_type`` by the type of most weights."""
 QUANTIZATION_VERSION: Final = 2
@@ -88,20 +86,33 @@ def save_gguf(
     path = Path(path)
     refuse_file(path, overwrite)
     checkpoint = prepared(checkpoint)
+    architecture, layout = layout_for(checkpoint.config.get("model_type"))
+    if layout.encodes:
+        checkpoint = as_written(checkpoint, layout)
     read = described(checkpoint)
+    if layout.encodes:  # its tensors are those of the file, some of which are parts of a parameter
+        read = replace(read, source=checkpoint.source)
     if mixture is not None:
         refuse_quantized(checkpoint.path, read.source)
-    architecture, layout = layout_for(checkpoint.config.get("model_type"))
+    if layout.encodes and calibrate is not None:
+        raise UsageError(
+            f"{checkpoint.path}: is an encoder, whose weights are not calibrated for a text: round"
+            " to nearest (--method rtn)"
+        )
     config = _complete(checkpoint, read)
     entries = normalize_config(checkpoint.config).get("rope_parameters") or {}
-    rope = {"rope_theta": 10000.0, **entries.get(FULL, {})} if _rotates(read) else None
-    chosen = _floats(dtype) if mixture is None else _mixed(mixture, layout, read, config)
-    tensors = [*_tensors(read, layout, config, chosen), *_factors(read, rope)]
+    rotates = _rotates(read) and not layout.encodes
+    rope = {"rope_theta": 10000.0, **entries.get(FULL, {})} if rotates else None
+    written = _written(read, layout, config)
+    chosen = floats(dtype) if mixture is None else _mixed(mixture, written)
+    parameters, factors = written.tensors(chosen), [*_factors(read, rope)]
+    tensors = [*parameters, *factors]
     metadata = {
         "general.architecture": architecture,
         "general.type": "model",
         "general.name": _name(checkpoint),
         **architecture_metadata(architecture, layout, config, rope),
+        **(_pooled(architecture, checkpoint, config) if layout.encodes else {}),
         **_text(checkpoint, int(config["vocab_size"])),
     }
     kind = next(one.type for one in tensors if one.name == EMBEDDING)
@@ -112,12 +123,28 @@ def save_gguf(
         metadata["general.file_type"] = FILE_TYPES[kind]
     _check(path, read, layout, Keys(path, metadata, architecture), tensors)
     if calibrate is not None and mixture is not None:
-        names = frozenset(read.module.parameters())
-        found = calibrate(checkpoint, read, _formats(read, layout, config, chosen), names)
-        factors = tensors[len(read.module.parameters()) :]
-        tensors = [*_tensors(read, layout, config, chosen, found), *factors]
-    write_gguf(path, metadata, tensors if progress is None else _reported(tensors, progress))
+        found = calibrate(checkpoint, read, written.formats(parameters), frozenset(written.names))
+        tensors = [*written.tensors(chosen, found), *factors]
+    write_gguf(path, metadata, tensors if progress is None else reported(tensors, progress))
     return path
+
+
+def _pooled(architecture: str, checkpoint: Checkpoint, config: Mapping[str, Any]) -> dict[str, Any]:
+    """The keys that say how a vector is made of a text."""
+    found = described_pooling(checkpoint.sentence_files, config)
+    return {key if "." in key else f"{architecture}.{key}": one for key, one in found.items()}
+
+
+def _written(read: Described, layout: Layout, config: Mapping[str, Any]) -> Written:
+    """The parameters; of an encoder the tensors, some of which are parts of a parameter."""
+    names = read.source.names() if layout.encodes else tuple(read.module.parameters())
+    return Written(names, read.source, layout, config)
+
+
+def _mixed(mixture: Mixture, written: Written) -> Chosen:
+    layers = next(int(written.config[key]) for key in LAYERS if key in written.config)
+    tensors = [piece.part.tensor for name in written.names for piece in written.pieces(name)]
+    return mixed(mixture, tensors, layers)
 
 
 def refuse_quantized(path: Path, source: ParamSource) -> None:
@@ -131,55 +158,29 @@ def refuse_quantized(path: Path, source: ParamSource) -> None:
         )
 
 
-def _floats(dtype: DType | None) -> Chosen:
-    """Matrices in a type, or as they are; vectors in f32."""
-
-    def chosen(tensor: str, type: TensorType, shape: tuple[int, ...]) -> str:
-        wanted = F32 if type.rank == 1 else dtype or type.dtype
-        if wanted not in PLAIN:
-            raise CheckpointError(f"tensor {tensor!r} is {wanted}; give --dtype f32")
-        return PLAIN[wanted]
-
-    return chosen
-
-
-def _mixed(mixture: Mixture, layout: Layout, read: Described, config: Mapping[str, Any]) -> Chosen:
-    """Types as a mixture says."""
-    layers = next(int(config[key]) for key in LAYERS if key in config)
-    parts = (layout.part(name, dict(config)) for name in read.module.parameters())
-    tied = all(part is None or part.tensor != OUTPUT for part in parts)
-
-    def chosen(tensor: str, type: TensorType, shape: tuple[int, ...]) -> str:
-        return mixture.type_of(tensor, shape, layers, tied)
-
-    return chosen
-
-
-def _reported(tensors: Sequence[Outgoing], progress: Progress) -> list[Outgoing]:
-    """The same tensors, which tell of the weights that were taken from them."""
-    total = sum(math.prod(one.shape) for one in tensors)
-    done = 0
-
-    def following(one: Outgoing) -> Iterator[Array]:
-        nonlocal done
-        before, size, taken = done, math.prod(one.shape), 0
-        for chunk in one.chunks():
-            yield chunk
-            taken += chunk.nbytes
-            done = before + size * taken // nbytes_of(one)
-            progress(done, total)
-
-    return [replace(one, chunks=partial(following, one)) for one in tensors]
-
-
 def _rotates(read: Described) -> bool:
     config = read.module.config
     return hasattr(config, "rotations") or bool(getattr(config, "frequencies", ()))
 
 
-def _facts(config: Any) -> dict[str, Any]:
-    """The fields of a model's configuration, those of the records within it among them."""
-    return _flat(asdict(config))
+def _facts(module: Any) -> dict[str, Any]:
+    """All that shapes a model's computation: its configuration's fields, and what it has beside."""
+    if isinstance(module, Encoder):
+        head = asdict(module.head_kind) if module.head_kind else None
+        return {**asdict(cast(Any, module).config), "classes": module.classes, "head": head}
+    found = _flat(asdict(module.config))
+    experts = tuple(map(_experts, getattr(module, "layers", ())))
+    return {**found, "experts": experts} if any(experts) else found
+
+
+def _experts(block: Any) -> dict[str, Any]:
+    """What a layer's experts are, however they store weights; nothing where it has none."""
+    if isinstance(block, SparseBlock):
+        return asdict(replace(block.mixture, fused=False))
+    if isinstance(block, GptOssBlock):
+        mixture, alpha, limit = block.made
+        return {**asdict(replace(mixture, fused=False)), "alpha": alpha, "limit": limit}
+    return {}
 
 
 def _flat(fields: Mapping[str, Any]) -> dict[str, Any]:
@@ -191,69 +192,14 @@ def _flat(fields: Mapping[str, Any]) -> dict[str, Any]:
 
 def _complete(checkpoint: Checkpoint, read: Described) -> dict[str, Any]:
     """The configuration with what it leaves to the architecture."""
-    known = _facts(read.module.config)
+    stated = definition(str(checkpoint.config["model_type"])).defaults
+    if isinstance(read.module, Encoder):
+        return {**stated, **checkpoint.config, "num_labels": read.module.classes}
+    known = _flat(asdict(read.module.config))
     derived = {field: known[ours] for field, ours in DERIVED.items() if ours in known}
     derived["rotary_dim"] = 2 * len(known.get("frequencies", ()))
-    return {**checkpoint.config, **known, **derived}
-
-
-def _formats(
-    read: Described, layout: Layout, config: Mapping[str, Any], chosen: Chosen
-) -> dict[str, WeightFormat]:
-    """The formats of the parameters that are to be quantized, by name."""
-    every = zip(read.module.parameters(), _tensors(read, layout, config, chosen), strict=True)
-    found = {name: TYPES[TYPE_IDS[one.type]].format for name, one in every}
-    return {name: format for name, format in found.items() if format is not None}
-
-
-def _tensors(
-    read: Described,
-    layout: Layout,
-    config: Mapping[str, Any],
-    chosen: Chosen,
-    found: Calibrated | None = None,
-) -> Iterator[Outgoing]:
-    formats = stored_formats(read.source)
-    source = read.source if found is None else found.source
-    arrays = {} if found is None else found.arrays
-    for name in read.module.parameters():
-        part = layout.part(name, dict(config))
-        if part is None:
-            raise CheckpointError(f"parameter {name!r} has no name in GGUF files")
-        type = read.source.type(name)
-        shape = type.shape[::-1] if part.turned else type.shape
-        called = formats[name].name if name in formats else chosen(part.tensor, type, shape)
-        rows = partial(_rows, source, name in formats, name, part, called)
-        if name in arrays:
-            rows = partial(_in_order, arrays[name][BLOCKS], part)
-        yield Outgoing(part.tensor, called, shape, rows)
-
-
-def _in_order(blocks: Array, part: Part) -> Iterator[Array]:
-    """Blocks of a matrix that is quantized already, its rows in the order of the file."""
-    yield blocks[part.stored_order(len(blocks))]
-
-
-def _rows(
-    source: ParamSource, in_blocks: bool, name: str, part: Part, called: str
-) -> Iterator[Array]:
-    """A parameter read when its turn comes: its rows in the order of the file."""
-    kind = TYPES[TYPE_IDS[called]]
-    if in_blocks:
-        assert isinstance(source, BlockSource)
-        values = source.blocks(name)[BLOCKS]
-        yield values[part.stored_order(len(values))]
-    else:
-        values = source.read(name)
-        values = values.T if part.turned else values
-        values = values.astype("f4") + part.plus if part.plus else values
-        order = part.stored_order(len(values))
-        if kind.format is not None:
-            yield from quantized_rows(name, kind.format, values, order)
-        else:
-            assert kind.dtype is not None
-            yield converted(name, values[order], kind.dtype)
-    source.release(name)
+    sparse = any(map(_experts, getattr(read.module, "layers", ())))
+    return {**(stated if sparse else {}), **checkpoint.config, **known, **derived}
 
 
 def _factors(read: Described, rope: Mapping[str, Any] | None) -> Iterator[Outgoing]:
@@ -336,11 +282,9 @@ def _check(
         config["rope_parameters"] = {**config["rope_parameters"], "rope_type": "default"}
     architecture = definition(layout.model_type)
     again = _facts(
-        architecture.build(
-            {**architecture.defaults, "model_type": layout.model_type, **config}
-        ).config
+        architecture.build({**architecture.defaults, "model_type": layout.model_type, **config})
     )
-    for field, wanted in _facts(read.module.config).items():
+    for field, wanted in _facts(read.module).items():
         if field == "rotations" and FACTORS in as_stored:
             continue
         if not _alike(again[field], wanted):

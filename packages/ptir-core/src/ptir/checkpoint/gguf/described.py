@@ -2,27 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from ptir.checkpoint.gguf.architectures.layout import BLOCKS, Layout
-from ptir.checkpoint.gguf.architectures.llama import FACTOR, SCALING, THETA
+from ptir.checkpoint.gguf.architectures.llama import FACTOR, SCALING, THETA, YARN
 from ptir.checkpoint.gguf.architectures.table import LAYOUTS
 from ptir.errors import CheckpointError, short
 
 LAYERS: Final = ("num_hidden_layers", "n_layer")
 
 
+KIN: Final = {"roberta": "bert", "xlm-roberta": "bert", "distilbert": "bert"}
+"""What families are written as that have no architecture of their own."""
+
+
 def layout_for(model_type: Any) -> tuple[str, Layout]:
     """The architecture of a family, and its row; raises ``CheckpointError``."""
-    for architecture, layout in LAYOUTS.items():
-        if layout.model_type == model_type and layout.is_written:
+    wanted = (model_type, KIN.get(model_type) if isinstance(model_type, str) else None)
+    written = [pair for pair in _rows() if pair[1].is_written]
+    for architecture, layout in written:
+        if layout.model_type in wanted:
             return architecture, layout
-    known = ", ".join(one.model_type for one in LAYOUTS.values() if one.is_written)
+    known = ", ".join((*(one.model_type for _, one in written), *KIN))
     raise CheckpointError(
         f"model_type {short(model_type)} cannot be written as GGUF; {known} can: convert to a"
         " folder or to a .safetensors file"
     )
+
+
+def _rows() -> Iterator[tuple[str, Layout]]:
+    """Every architecture and its row, and with it that of its files that have experts."""
+    for architecture, layout in LAYOUTS.items():
+        yield architecture, layout
+        if layout.mixture is not None:
+            yield architecture, layout.mixture
 
 
 def architecture_metadata(
@@ -36,8 +50,18 @@ def architecture_metadata(
     found = {key: value for key, value in numbers.items() if value is not None}
     found["vocab_size"] = config["vocab_size"]
     found[BLOCKS] = next(config[key] for key in LAYERS if key in config)
+    found |= layout.said(config)
     if rope is not None:
         found[THETA.name] = float(rope[THETA.field])
-        if rope.get("rope_type") == "linear":
-            found |= {SCALING: "linear", FACTOR.name: float(rope[FACTOR.field])}
+        kind = rope.get("rope_type")
+        if kind in ("linear", "yarn"):
+            found |= {SCALING: kind, FACTOR.name: float(rope[FACTOR.field])}
+        if kind == "yarn":
+            said = {row.name: rope.get(row.field) for row in YARN}
+            found |= {key: _number(key, one) for key, one in said.items() if one is not None}
     return {f"{architecture}.{key}": value for key, value in found.items()}
+
+
+def _number(key: str, value: float) -> int | float:
+    """A count of positions as an integer, whatever else as f32."""
+    return int(value) if key.endswith("_length") else float(value)

@@ -7,16 +7,23 @@ and the way back out of every few layers. Which ones is llama.cpp's choice.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from ptir.checkpoint.gguf.architectures.layout import EMBEDDING, IN_LAYER, OUTPUT
 from ptir.weights import FORMATS
 
-KEPT: Final = frozenset({"position_embd.weight"})
+KEPT: Final = frozenset(
+    {"position_embd.weight", "token_types.weight", "cls.weight", "cls.output.weight"}
+)
 """Matrices that stay f32."""
-SENSITIVE: Final = re.compile("attn_v|attn_qkv|ffn_down")
+KEPT_ROUTER: Final = ".ffn_gate_inp"
+"""What names of routers hold, which stay f32 too; and so do vectors that experts have each."""
+EXPERTS: Final = frozenset({"ffn_gate_exps", "ffn_up_exps", "ffn_down_exps"})
+ENCODES: Final = "token_embd_norm.weight"
+"""A tensor of encoders."""
+SENSITIVE: Final = re.compile("attn_v|attn_qkv|ffn_down|ffn_down_exps")
 """The tensors of a layer that get more bits in some layers."""
 FALLBACKS: Final = {"Q4_K": "Q5_0", "Q5_K": "Q5_1", "Q6_K": "Q8_0"}
 """What a matrix gets whose rows are no whole super-blocks."""
@@ -24,12 +31,22 @@ WITHOUT_BLOCKS: Final = "F16"
 """What it gets when not even 32 divide its rows."""
 
 
+class Facts(NamedTuple):
+    """Of a model: how many layers it has, whether its embedding serves as the output, and so on."""
+
+    layers: int
+    tied: bool = False
+    encodes: bool = False
+    experts: bool = False
+
+
 @dataclass(frozen=True)
 class Mixture:
     """A file's format: its name, its ``general.file_type``, and the types of its matrices.
 
     ``output`` is the type of the output, or of the embedding that serves as one; ``embedding`` that
-    of another embedding, without it as ``most``; ``better`` that of what counts for more.
+    of another embedding, without it as ``most``; ``better`` that of what counts for more;
+    ``beside`` that of all matrices but the experts' where there are any.
     """
 
     name: str
@@ -38,24 +55,38 @@ class Mixture:
     output: str
     embedding: str = ""
     better: str = ""
+    beside: str = ""
 
-    def type_of(self, tensor: str, shape: tuple[int, ...], layers: int, tied: bool) -> str:
-        """The type of a tensor by GGUF's name and the shape in the file.
+    def facts(self, tensors: Collection[str], layers: int) -> Facts:
+        """What types depend on, of a model that has so many layers and these tensors."""
+        stems = {match["stem"] for match in map(IN_LAYER.fullmatch, tensors) if match}
+        return Facts(
+            layers,
+            tied=OUTPUT not in tensors,
+            encodes=ENCODES in tensors,
+            experts=not stems.isdisjoint(EXPERTS),
+        )
 
-        The model has ``layers`` layers; ``tied`` says that its embedding serves as the output.
-        """
-        if len(shape) < 2 or tensor in KEPT:
+    def type_of(self, tensor: str, shape: tuple[int, ...], facts: Facts) -> str:
+        """The type of a tensor by GGUF's name and the shape in the file."""
+        router = KEPT_ROUTER in tensor or tensor.endswith(".bias")
+        if len(shape) < 2 or tensor in KEPT or router:
             return "F32"
-        return fitting(self._wanted(tensor, layers, tied), shape[-1])
+        return fitting(self._wanted(tensor, facts), shape[-1])
 
-    def _wanted(self, tensor: str, layers: int, tied: bool) -> str:
-        if tensor == OUTPUT or (tied and tensor == EMBEDDING):
+    def _wanted(self, tensor: str, facts: Facts) -> str:
+        if tensor == OUTPUT or (facts.tied and tensor == EMBEDDING):
             return self.output
         if tensor == EMBEDDING:
             return self.embedding or self.most
         inside = IN_LAYER.fullmatch(tensor)
-        if inside and self.better and SENSITIVE.fullmatch(inside["stem"]):
-            return self.better if counts_for_more(int(inside["layer"]), layers) else self.most
+        stem = inside["stem"] if inside else ""
+        if facts.experts and self.beside and stem not in EXPERTS:
+            return self.beside
+        if inside and self.better and SENSITIVE.fullmatch(stem):
+            if facts.encodes and stem == "attn_v":  # one product with queries and keys
+                return self.most
+            return self.better if counts_for_more(int(inside["layer"]), facts.layers) else self.most
         return self.most
 
 
@@ -85,7 +116,7 @@ MIXTURES: Final[Mapping[str, Mixture]] = {
         Mixture("q5_k", 16, "Q5_K", "Q6_K"),
         Mixture("q5_k_m", 17, "Q5_K", "Q6_K", better="Q6_K"),
         Mixture("q6_k", 18, "Q6_K", "Q6_K"),
-        Mixture("mxfp4", 38, "MXFP4", "Q8_0", embedding="Q8_0"),
+        Mixture("mxfp4", 38, "MXFP4", "Q8_0", embedding="Q8_0", beside="Q8_0"),
     )
 }
 """By name. The numbers are llama.cpp's: those of Q4_K_S and Q5_K_S stand for q4_k and q5_k."""

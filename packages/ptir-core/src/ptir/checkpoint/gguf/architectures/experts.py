@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from ptir.checkpoint.gguf.architectures.layout import Config, Layout, Named, Tensors
+from ptir.checkpoint.gguf.architectures.layout import Config, Cut, Layout, Named, Tensors
 from ptir.checkpoint.gguf.architectures.llama import (
     EXPERTS,
     EXPERTS_INSIDE,
@@ -75,7 +75,7 @@ LAYOUTS: Final[dict[str, Layout]] = {
         config=_gpt_oss,
         inside=GPT_OSS_INSIDE,
         named=GPT_OSS_NAMED,
-        is_written=False,
+        halves={"mlp.experts.gate_up_proj": Cut(interleaved=True)},
     ),
     "granitemoe": like_llama(
         "granitemoe",
@@ -86,7 +86,7 @@ LAYOUTS: Final[dict[str, Layout]] = {
         Key(SHARED, INNER.field),
         config=_granite_moe,
         inside=EXPERTS_INSIDE,
-        is_written=False,
+        halves={"mlp.experts.gate_up_proj": Cut()},
     ),
 }
 """By ``general.architecture``."""

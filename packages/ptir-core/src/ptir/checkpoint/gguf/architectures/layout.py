@@ -66,6 +66,13 @@ class Named(NamedTuple):
     row: bool = False
 
 
+class Cut(NamedTuple):
+    """The stems of two tensors whose outputs are an expert's, below each other or in turns."""
+
+    stems: tuple[str, str] = ("ffn_gate_exps", "ffn_up_exps")
+    interleaved: bool = False
+
+
 def _nothing(config: Mapping[str, Any]) -> Mapping[str, Any]:
     return {}
 
@@ -109,6 +116,8 @@ class Layout:
     """Whether files of the architecture are written, and not only read."""
     mixture: Layout | None = None
     """The row of files of this architecture that have experts."""
+    halves: Mapping[str, Cut] = field(default_factory=dict[str, Cut])
+    """Parameters inside a layer that are two tensors, by their names without ``.weight``."""
     encodes: bool = False
     """Whether it reads whole texts, and a file says how a vector is made of one."""
     alone: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -130,6 +139,20 @@ class Layout:
         stems = [f"{self.layer}{n}.{one}" for n in range(layers) for one in self.inside.values()]
         for stem in (*self.outside.values(), *stems):
             yield from (f"{stem}.{kind}" for kind in ("weight", "bias"))
+
+    def cut(self, name: str) -> tuple[Cut, str, str] | None:
+        """How a parameter is cut in two, what stands before the stems, and its kind."""
+        layer, _, rest = name.removeprefix(self.layer).partition(".")
+        kind = "bias" if rest.endswith("_bias") else "weight"
+        found = self.halves.get(rest.removesuffix("_bias").removesuffix(".weight"))
+        if found is None or not name.startswith(self.layer):
+            return None
+        return found, f"blk.{layer}.", kind
+
+    def experts(self, config: Mapping[str, Any]) -> int:
+        """How many experts there are; 0 where files of this row have none."""
+        key = next((row for row in self.numbers if row.name == "expert_count"), None)
+        return int(config[key.field]) if key and config.get(key.field) else 0
 
     def _inside(self, config: Config) -> Mapping[str, str]:
         two = config.get("num_ln_in_parallel_attn") == 2

@@ -8,6 +8,7 @@ from typing import Final
 from ptir.checkpoint.gguf.architectures.layout import (
     OUTPUT,
     Config,
+    Cut,
     Layout,
     Named,
     Rows,
@@ -225,10 +226,10 @@ def like_llama(
     *more: Key,
     config: Callable[[Keys, Tensors], Config] = llama_config,
     inside: Mapping[str, str] = LLAMA_INSIDE,
-    is_written: bool = True,
     mixture: Layout | None = None,
     named: Mapping[str, Named] | None = None,
     numbered: Mapping[str, str] | None = None,
+    halves: Mapping[str, Cut] | None = None,
 ) -> Layout:
     """A row of an architecture that is Llama but for what is given."""
     return Layout(
@@ -241,10 +242,10 @@ def like_llama(
         fused=LLAMA_FUSED,
         ignored=frozenset({"attn_rot_embd"}),
         numbers=(*LLAMA_NUMBERS, *more),
-        is_written=is_written,
         mixture=mixture,
         named=named or {},
         numbered=numbered or {},
+        halves=halves or {},
     )
 
 
@@ -261,7 +262,6 @@ LAYOUTS: Final[dict[str, Layout]] = {
             config=_mixtral,
             inside=EXPERTS_INSIDE,
             numbered=MIXTRAL_NUMBERED,
-            is_written=False,
         ),
     ),
     "qwen2": like_llama("qwen2", {}),
@@ -272,7 +272,6 @@ LAYOUTS: Final[dict[str, Layout]] = {
         *QWEN3_MOE,
         config=_qwen3_moe,
         inside={**EXPERTS_INSIDE, **HEAD_NORMS},
-        is_written=False,
     ),
     "smollm3": like_llama("smollm3", PAIRED, config=_smollm3),
     "granite": like_llama("granite", PAIRED, *GRANITE, config=granite),
