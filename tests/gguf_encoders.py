@@ -23,10 +23,14 @@ NAMES |= {"classifier.bias": "classifier.out_proj.bias"}
 
 
 def tensors(source: ParamSource, family: str, projected: bool = True) -> dict[str, Any]:
-    """The parameters by GGUF's names; a BERT's projection too, which llama.cpp's leaves out."""
+    """The parameters by GGUF's names, without what an embedding has no use for.
+
+    A classifier has the projection before it, which llama.cpp's converter leaves out of a BERT's.
+    """
     modern = family == "modernbert"
     kind = gguf.MODEL_ARCH.MODERN_BERT if modern else gguf.MODEL_ARCH.BERT
     names, found = gguf.get_tensor_name_map(kind, 64), {}
+    projected = projected and any(name.startswith("classifier") for name in source.names())
     for stored in source.names():
         name = stored
         for prefix in PREFIXES:

@@ -6,7 +6,7 @@ import gguf
 import pytest
 from gguf import GGMLQuantizationType as Kind
 
-from ptir.checkpoint.gguf.mixtures import MIXTURES, counts_for_more, fitting
+from ptir.checkpoint.gguf.mixtures import MIXTURES, Facts, counts_for_more, fitting
 from ptir.checkpoint.gguf.write import TYPE_IDS
 from ptir.weights.quantizers import ROUNDERS
 
@@ -50,7 +50,7 @@ def types(name: str, layer: int, tied: bool = False, width: int = 4096) -> dict[
     inside = ("attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn_down")
     every = ["token_embd", "output", *(f"blk.{layer}.{stem}" for stem in inside)]
     row = MIXTURES[name]
-    return {one: row.type_of(f"{one}.weight", (64, width), 32, tied) for one in every}
+    return {one: row.type_of(f"{one}.weight", (64, width), Facts(32, tied)) for one in every}
 
 
 def test_q4_k_m_gives_more_to_the_output_and_to_some_layers() -> None:
@@ -60,8 +60,8 @@ def test_q4_k_m_gives_more_to_the_output_and_to_some_layers() -> None:
         assert found == {one: apart.get(one, "Q4_K") for one in found}
     assert types("q4_k_m", 4, tied=True)["token_embd"] == "Q6_K"
     row = MIXTURES["q5_k_m"]
-    assert row.type_of("blk.31.attn_qkv.weight", (96, 256), 32, True) == "Q6_K"
-    assert row.type_of("blk.4.attn_qkv.weight", (96, 256), 32, True) == "Q5_K"
+    assert row.type_of("blk.31.attn_qkv.weight", (96, 256), Facts(32, True)) == "Q6_K"
+    assert row.type_of("blk.4.attn_qkv.weight", (96, 256), Facts(32, True)) == "Q5_K"
 
 
 def test_plain_formats_are_one_type_but_for_the_output() -> None:
@@ -89,4 +89,4 @@ def test_vectors_and_positions_stay_floats() -> None:
         ("blk.0.attn_q.bias", (4096,)),
         ("position_embd.weight", (1024, 4096)),
     ):
-        assert row.type_of(tensor, shape, 32, True) == "F32"
+        assert row.type_of(tensor, shape, Facts(32, True)) == "F32"

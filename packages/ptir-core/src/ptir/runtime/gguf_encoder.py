@@ -37,6 +37,11 @@ def as_written(checkpoint: Checkpoint, layout: Layout) -> Checkpoint:
             f"{checkpoint.path}: classifies tokens, and GGUF files have classifiers of texts alone:"
             f" {_FOLDER}"
         )
+    if module.sentence.dense:
+        raise CheckpointError(
+            f"{checkpoint.path}: names a Dense module, which GGUF files of encoders have no tensors"
+            f" for: {_FOLDER}"
+        )
     config = {**definition(family).defaults, **checkpoint.config, "num_labels": module.classes}
     if family != layout.model_type:
         config = _as_bert(checkpoint, module, config)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
@@ -26,6 +26,7 @@ from ptir.models import definition
 from ptir.models.encoder import Encoder
 from ptir.models.gpt_oss import GptOssBlock
 from ptir.models.mixture import SparseBlock
+from ptir.models.table import READS
 from ptir.params.source import ParamSource, stored_formats
 from ptir.runtime.gguf_encoder import as_written
 from ptir.runtime.gguf_tensors import Chosen, Progress, Written, floats, mixed, reported
@@ -59,6 +60,10 @@ DERIVED: Final = {
 """Fields of a configuration, and what models call them when they are complete."""
 DIVIDED: Final = ("divided", "llama3")
 """The scalings of positions that are divisors of frequencies in a file."""
+USES: Final = ("bos", "eos", "pad", "unk")
+"""Uses of single tokens that files say."""
+MASKS: Final = ("[MASK]", "<mask>")
+"""What a masked word is called where nothing says it."""
 NO_VOCABULARY: Final = "no_vocab"
 """The tokenizer of a file that has none; llama.cpp opens no file that leaves it out."""
 _CLOSE: Final = 1e-5
@@ -100,9 +105,7 @@ def save_gguf(
             " to nearest (--method rtn)"
         )
     config = _complete(checkpoint, read)
-    entries = normalize_config(checkpoint.config).get("rope_parameters") or {}
-    rotates = _rotates(read) and not layout.encodes
-    rope = {"rope_theta": 10000.0, **entries.get(FULL, {})} if rotates else None
+    rope = None if layout.encodes else _rope(checkpoint, read)
     written = _written(read, layout, config)
     chosen = floats(dtype) if mixture is None else _mixed(mixture, written)
     parameters, factors = written.tensors(chosen), [*_factors(read, rope)]
@@ -113,7 +116,7 @@ def save_gguf(
         "general.name": _name(checkpoint),
         **architecture_metadata(architecture, layout, config, rope),
         **(_pooled(architecture, checkpoint, config) if layout.encodes else {}),
-        **_text(checkpoint, int(config["vocab_size"])),
+        **_text(checkpoint, architecture, config, layout.encodes),
     }
     kind = next(one.type for one in tensors if one.name == EMBEDDING)
     if mixture is not None:
@@ -158,9 +161,16 @@ def refuse_quantized(path: Path, source: ParamSource) -> None:
         )
 
 
-def _rotates(read: Described) -> bool:
+def _rope(checkpoint: Checkpoint, read: Described) -> dict[str, Any] | None:
+    """The rotation of layers that see the whole text; None for a model that rotates nothing."""
     config = read.module.config
-    return hasattr(config, "rotations") or bool(getattr(config, "frequencies", ()))
+    if not hasattr(config, "rotations") and not getattr(config, "frequencies", ()):
+        return None
+    said = normalize_config(checkpoint.config).get("rope_parameters")
+    if not said:
+        usual = read.architecture.defaults.get("rope_parameters")
+        said = normalize_config({"rope_parameters": usual})["rope_parameters"] if usual else {}
+    return {"rope_theta": 10000.0, **said.get(FULL, {})}
 
 
 def _facts(module: Any) -> dict[str, Any]:
@@ -227,7 +237,9 @@ def _name(checkpoint: Checkpoint) -> str:
     return said if isinstance(said, str) else checkpoint.path.stem
 
 
-def _text(checkpoint: Checkpoint, vocabulary: int) -> dict[str, Any]:
+def _text(
+    checkpoint: Checkpoint, architecture: str, config: Mapping[str, Any], encodes: bool
+) -> dict[str, Any]:
     """The keys of the tokenizer; a GGUF file's as they are."""
     held = checkpoint.tokenizer
     if isinstance(held, DescribedTokenizer):
@@ -241,7 +253,14 @@ def _text(checkpoint: Checkpoint, vocabulary: int) -> dict[str, Any]:
         held = Tokenizer.from_gpt2(held.vocab, held.merges).to_json()
     if isinstance(held, WordFile):
         held = Tokenizer.from_words(held.vocab, checkpoint.tokenizer_config).to_json()
-    return described_tokenizer(held, vocabulary, _ids(checkpoint, held)) | _template(checkpoint)
+    found = described_tokenizer(
+        held,
+        int(config["vocab_size"]),
+        _ids(checkpoint, held, (*USES, "mask") if encodes else USES),
+        names={"general.architecture": architecture},
+        kinds=int(config.get("type_vocab_size") or 0) if encodes else None,
+    )
+    return found | _template(checkpoint)
 
 
 def _template(checkpoint: Checkpoint) -> dict[str, str]:
@@ -253,7 +272,7 @@ def _template(checkpoint: Checkpoint) -> dict[str, str]:
     return {CHAT_TEMPLATE: found} if isinstance(found, str) else {}
 
 
-def _ids(checkpoint: Checkpoint, text: str) -> dict[str, int]:
+def _ids(checkpoint: Checkpoint, text: str, uses: Sequence[str]) -> dict[str, int]:
     """Single tokens by their use, as the folder's files say."""
     from ptir.text.gguf_tokenizer.writing import ENDING
 
@@ -262,9 +281,11 @@ def _ids(checkpoint: Checkpoint, text: str) -> dict[str, int]:
         raise CheckpointError(f"{len(ends)} tokens end a text; GGUF files name {len(ENDING)}")
     found = dict(zip(ENDING, ends, strict=False))
     tokenizer = Tokenizer.from_json(text)
-    for use in ("bos", "eos", "pad", "unk"):
+    for use in uses:
         said = checkpoint.tokenizer_config.get(f"{use}_token")
         said = said.get("content") if isinstance(said, Mapping) else said
+        if use == "mask" and said is None:
+            said = next(filter(tokenizer.knows, MASKS), None)
         if use not in found and isinstance(said, str) and tokenizer.knows(said):
             found[use] = tokenizer.id_of(said)
         elif use not in found and type(checkpoint.config.get(f"{use}_token_id")) is int:
@@ -315,7 +336,7 @@ def with_files(checkpoint: Checkpoint) -> Checkpoint:
     from ptir.text.gguf_tokenizer import tokenizer_of
 
     try:
-        found = tokenizer_of(held.vocabulary.plain())
+        found = tokenizer_of(held.vocabulary.plain(), portable=True)
         text = found.tokenizer.to_json()
     except CheckpointError as error:
         if held.beside is None:
@@ -323,12 +344,17 @@ def with_files(checkpoint: Checkpoint) -> Checkpoint:
             warnings.warn(f"{checkpoint.path}: {said}", stacklevel=2)
         return replace(checkpoint, tokenizer=held.beside)
     named = {use: found.tokenizer.token(one) for use, one in found.special.items()}
-    tokens = {f"{use}_token": one for use, one in named.items() if use in ("bos", "eos", "pad")}
+    encodes = definition(str(checkpoint.config["model_type"])).capabilities == READS
+    if encodes:  # what begins a text and ends it has other names there
+        named |= {"cls": named["bos"]} if "bos" in named and "cls" not in named else {}
+        named |= {"sep": named["eos"]} if "eos" in named and "sep" not in named else {}
+    kept = ("cls", "sep", "pad", "mask", "unk") if encodes else ("bos", "eos", "pad")
+    tokens = {f"{use}_token": one for use, one in named.items() if use in kept}
     begin = {"bos_token_id": found.special["bos"]} if "bos" in found.special else {}
     ends = {"eos_token_id": sorted(found.ends)} if found.ends else {}
     return replace(
         checkpoint,
         tokenizer=text,
         tokenizer_config={**tokens, **checkpoint.tokenizer_config},
-        generation_config=begin | ends,
+        generation_config={} if encodes else begin | ends,
     )

@@ -13,7 +13,6 @@ from typing import Any, Final
 from ptir.checkpoint.gguf.fields import Keys
 from ptir.checkpoint.json_text import parse_settings
 from ptir.checkpoint.sentence import (
-    MODULES,
     dense_folders,
     module_texts,
     sentence_modules,
@@ -61,15 +60,7 @@ def sentence_texts(keys: Keys) -> dict[str, str]:
 
 
 def described_pooling(texts: Mapping[str, str], config: Mapping[str, Any]) -> dict[str, Any]:
-    """The keys for what a folder says: that behind the prefix is ``POOLING``.
-
-    Raises ``CheckpointError`` for a projection of vectors, which files cannot hold.
-    """
-    if dense_folders(texts):
-        raise CheckpointError(
-            f"{MODULES} names a Dense module, which GGUF files of encoders have no tensors for:"
-            " convert to a folder or to a .safetensors file"
-        )
+    """The keys for what a folder says: that behind the prefix is ``POOLING``."""
     if config.get("num_labels"):
         by_first = config.get("classifier_pooling") == "cls"
         return {POOLING: BY_FIRST if by_first else RANK}

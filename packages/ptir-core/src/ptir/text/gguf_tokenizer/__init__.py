@@ -53,8 +53,11 @@ class GgufTokenizer:
     chat_templates: Mapping[str, str]
 
 
-def tokenizer_of(metadata: Metadata) -> GgufTokenizer:
+def tokenizer_of(metadata: Metadata, *, portable: bool = False) -> GgufTokenizer:
     """The tokenizer that a GGUF file's ``metadata`` describes; raises ``CheckpointError``.
+
+    One that is ``portable`` can be written as a ``tokenizer.json``: SentencePiece's table of
+    characters is then walked as ``tokenizers`` does it, which differs in decomposed letters.
 
     A key's value is a number, a truth value, text (or its bytes), or a sequence of numbers or of
     text. Besides the keys of tokenizers, ``general.name`` and ``general.architecture`` are read:
@@ -64,7 +67,7 @@ def tokenizer_of(metadata: Metadata) -> GgufTokenizer:
     model = _model(metadata)
     vocabulary = read_vocabulary(metadata)
     roles = roles_of(metadata, vocabulary, model)
-    described = Described(metadata, model, vocabulary, roles)
+    described = Described(metadata, model, vocabulary, roles, portable)
     adds = _adds(metadata, model)
     return GgufTokenizer(
         tokenizer=_own(described) or Tokenizer(_finished(described, adds)),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from ptir.errors import CheckpointError
@@ -30,11 +30,13 @@ class CharsMap:
     """The table as its trie's ``units`` and its replacement ``texts``, zero-terminated UTF-8.
 
     The trie is a double array over bytes: node ``i`` with the offset ``o`` has children at
-    ``i ^ o ^ byte``; a node that ends a key has at ``i ^ o`` where its replacement begins.
+    ``i ^ o ^ byte``; a node that ends a key has at ``i ^ o`` where its replacement begins. The
+    ``whole`` is the table as it is stored.
     """
 
     units: tuple[int, ...]
     texts: bytes
+    whole: bytes = field(default=b"", repr=False, compare=False)
 
     def normalize(self, text: tokenizers.NormalizedString) -> None:
         """Replace the characters of ``text`` in place; what ``tokenizers`` calls."""
@@ -90,7 +92,7 @@ def charsmap_of(metadata: Metadata) -> CharsMap | None:
     wrong = wrong or _stray(units, texts)
     if wrong:
         raise CheckpointError(f"{CHARSMAP}: {len(table)} bytes: {wrong}; {AGAIN}")
-    return CharsMap(units, texts)
+    return CharsMap(units, texts, table)
 
 
 def _bytes(values: list[int]) -> bytes:

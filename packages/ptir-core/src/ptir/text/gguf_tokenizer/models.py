@@ -31,12 +31,16 @@ class Adds(NamedTuple):
 
 
 class Described(NamedTuple):
-    """All that a builder is told: the file's ``metadata`` and what was read of it."""
+    """All that a builder is told: the file's ``metadata`` and what was read of it.
+
+    What is ``portable`` can be written as a ``tokenizer.json``.
+    """
 
     metadata: Metadata
     model: str
     vocabulary: Vocabulary
     roles: Roles
+    portable: bool = False
 
 
 class Model(NamedTuple):
@@ -151,7 +155,10 @@ def _unigram(described: Described) -> tokenizers.Tokenizer:
         byte_fallback=_has_bytes(vocabulary),
     )
     table = charsmap_of(metadata)
-    before: list[Any] = [normalizers.Normalizer.custom(table)] if table else []
+    before: list[Any] = []
+    if table is not None:
+        as_json = normalizers.Precompiled(table.whole) if described.portable else None
+        before.append(as_json or normalizers.Normalizer.custom(table))
     if flag(metadata, f"{PREFIX}remove_extra_whitespaces", False):
         before.append(normalizers.Replace(tokenizers.Regex(r"\A +| +\z"), ""))
         before.append(normalizers.Replace(tokenizers.Regex(" {2,}"), " "))

@@ -148,7 +148,8 @@ class Strip(NamedTuple):
 
 STRIPS: Final = (
     Strip(f"{PREFIX}pre", ("jina-v2-de", "jina-v2-es", "jina-v2-code"), left=("<mask>",)),
-    Strip("general.architecture", ("nomic-bert-moe", "jina-bert-v3"), left=("<mask>",)),
+    Strip("general.architecture", ("modern-bert",), left=("[MASK]",)),
+    Strip("general.architecture", ("bert",), left=("<mask>",)),
     Strip("general.name", ("phi-3", "phi3"), but=("<unk>", "<s>", "<|endoftext|>")),
     Strip("general.name", ("modern-bert",), left=("[MASK]",)),
 )

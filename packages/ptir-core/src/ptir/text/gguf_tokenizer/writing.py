@@ -1,23 +1,25 @@
 """The metadata of a GGUF file that describes a tokenizer: what reading makes one of again.
 
-Byte-level BPE whose rule of splitting is a row of ``ROWS`` can be described. What is described is
-read back and must give the same ids, or it is refused.
+Byte-level BPE whose rule of splitting is a row of ``ROWS``, BERT's WordPiece and SentencePiece's
+unigrams can be described. What is described is read back and must give the same ids, or it is
+refused.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from ptir.checkpoint.json_text import parse_json_object
 from ptir.errors import CheckpointError
 from ptir.text.gguf_tokenizer import tokenizer_of
+from ptir.text.gguf_tokenizer.charsmap import CHARSMAP
 from ptir.text.gguf_tokenizer.fields import PREFIX
-from ptir.text.gguf_tokenizer.merges import MERGES
+from ptir.text.gguf_tokenizer.merges import MERGES, SCORES
 from ptir.text.gguf_tokenizer.pre_tokenizers import GPT2, ROWS, PreTokenizer
 from ptir.text.gguf_tokenizer.special import KEYS
-from ptir.text.gguf_tokenizer.vocabulary import TOKENS, TYPES, TokenType
+from ptir.text.gguf_tokenizer.vocabulary import SPACE, TOKENS, TYPES, TokenType
 from ptir.text.tokenizer import Tokenizer
 
 ENDING: Final = ("eos", "eot", "eom")
@@ -32,23 +34,126 @@ PROBES: Final = (
 _ADVICE: Final = "convert to a folder or to a .safetensors file, which carry any tokenizer"
 
 
-def described_tokenizer(text: str, vocabulary: int, ids: Mapping[str, int]) -> dict[str, Any]:
+def described_tokenizer(
+    text: str,
+    vocabulary: int,
+    ids: Mapping[str, int],
+    *,
+    names: Mapping[str, str] | None = None,
+    kinds: int | None = None,
+) -> dict[str, Any]:
     """The metadata that describes a ``tokenizer.json``, for a model with so many ids.
 
-    ``ids`` are single tokens by their use (``bos``, ``eos``, ``pad`` and so on). Raises
-    ``CheckpointError`` for a tokenizer that GGUF files cannot describe.
+    ``ids`` are single tokens by their use (``bos``, ``eos``, ``pad`` and so on), ``names`` the
+    file's other keys that tokenizers depend on. An encoder of text gives the number of ``kinds``
+    of tokens that it tells apart, and pairs of texts are described too. Raises ``CheckpointError``
+    for a tokenizer that GGUF files cannot describe.
     """
     given, whole = Tokenizer.from_json(text), parse_json_object(text, "tokenizer.json")
+    describe = _KINDS.get(str(whole.get("model", {}).get("type", "BPE")), _byte_level)
+    metadata = {**describe(whole, vocabulary), **_around(given, dict(ids))}
+    if kinds is not None:
+        metadata[f"{PREFIX}token_type_count"] = max(kinds, 1)
+        metadata |= _separator(given)
+    _check(given, {**metadata, **(names or {})}, kinds)
+    return metadata
+
+
+def _byte_level(whole: Mapping[str, Any], vocabulary: int) -> dict[str, Any]:
     row, model = _row(whole), whole["model"]
-    metadata = {
+    return {
         f"{PREFIX}model": "gpt2",
         f"{PREFIX}pre": row.names[0],
         **_tokens(whole, vocabulary),
         MERGES: [one if isinstance(one, str) else " ".join(one) for one in model["merges"]],
-        **_around(given, dict(ids)),
     }
-    _check(given, metadata)
-    return metadata
+
+
+def _word_piece(whole: Mapping[str, Any], vocabulary: int) -> dict[str, Any]:
+    """Pieces that begin a word are marked, instead of those that do not."""
+    normalizer = whole.get("normalizer") or {}
+    lower = bool(normalizer.get("lowercase", False))
+    strip = normalizer.get("strip_accents")
+    found = {
+        f"{PREFIX}model": "bert",
+        f"{PREFIX}pre": "default",
+        f"{PREFIX}normalizer.lowercase": lower,
+        f"{PREFIX}normalizer.strip_accents": lower if strip is None else bool(strip),
+        **_tokens(whole, vocabulary),
+    }
+    prefix = str(whole["model"].get("continuing_subword_prefix", "##"))
+
+    def marked(token: str) -> str:
+        return token.removeprefix(prefix) if token.startswith(prefix) else f"{SPACE}{token}"
+
+    pairs = zip(found[TOKENS], found[TYPES].tolist(), strict=True)
+    found[TOKENS] = [marked(one) if kind == TokenType.NORMAL else one for one, kind in pairs]
+    return found | _unknown(whole, str(whole["model"].get("unk_token")))
+
+
+def _unigram(whole: Mapping[str, Any], vocabulary: int) -> dict[str, Any]:
+    """SentencePiece's pieces and their scores, and what it makes of characters and of spaces."""
+    import base64
+
+    import numpy as np
+
+    model = whole["model"]
+    pieces = {token: number for number, (token, _) in enumerate(model["vocab"])}
+    rows = _tokens({**whole, "model": {"vocab": pieces}}, vocabulary)
+    scores = np.full(len(rows[TOKENS]), _NEVER, np.float32)
+    scores[: len(pieces)] = [score for _, score in model["vocab"]]
+    parts = _parts(whole.get("normalizer"), "normalizers")
+    tables = [one["precompiled_charsmap"] for one in parts if one.get("type") == "Precompiled"]
+    table = {CHARSMAP: np.frombuffer(base64.b64decode(tables[0]), np.uint8)} if tables else {}
+    splits = _parts(whole.get("pre_tokenizer"), "pretokenizers")
+    spaces = [one for one in splits if one.get("type") == "Metaspace"]
+    front = any(one.get("prepend_scheme", "always") != "never" for one in spaces)
+    return {
+        f"{PREFIX}model": "t5",
+        f"{PREFIX}pre": "default",
+        **rows,
+        SCORES: scores,
+        f"{PREFIX}add_space_prefix": front,
+        f"{PREFIX}remove_extra_whitespaces": len(splits) > 1 or len(parts) > 1,
+        **table,
+        **_unknown(whole, model["vocab"][model["unk_id"]][0]),
+    }
+
+
+_KINDS: Final[Mapping[str, Callable[[Mapping[str, Any], int], dict[str, Any]]]] = {
+    "WordPiece": _word_piece,
+    "Unigram": _unigram,
+}
+"""By the type of a ``tokenizer.json``'s model; all others are byte-level."""
+_NEVER: Final = -10000.0
+"""The score of an id without a piece."""
+
+
+def _parts(given: Any, key: str) -> list[Mapping[str, Any]]:
+    """The steps of a sequence, or the one that stands alone."""
+    if not isinstance(given, dict):
+        return []
+    found = given.get(key, [given])
+    return [one for one in found if isinstance(one, dict)]
+
+
+def _unknown(whole: Mapping[str, Any], token: str) -> dict[str, int]:
+    vocabulary = whole["model"]["vocab"]
+    if isinstance(vocabulary, dict):
+        return {PREFIX + KEYS["unk"][0]: vocabulary[token]} if token in vocabulary else {}
+    return {PREFIX + KEYS["unk"][0]: int(whole["model"]["unk_id"])}
+
+
+def _separator(given: Tokenizer) -> dict[str, Any]:
+    """The token that stands between two texts; whether it stands there beside the one behind."""
+    ids = given.encode("a")
+    if not ids or ids[-1] not in given.special_ids:
+        return {}
+    pair = given.encode_text("a", "a").ids
+    return {
+        PREFIX + KEYS["sep"][0]: ids[-1],
+        f"{PREFIX}add_sep_token": pair.count(ids[-1]) > 2,
+    }
 
 
 def _tokens(whole: Mapping[str, Any], vocabulary: int) -> dict[str, Any]:
@@ -101,7 +206,8 @@ def _row(whole: Mapping[str, Any]) -> PreTokenizer:
                 return row
     raise CheckpointError(
         f"tokenizer.json: {kind} with this way of splitting text is none that GGUF files are"
-        f" written with here (byte-level BPE by a rule that has a name is): {_ADVICE}"
+        " written with here (byte-level BPE by a rule that has a name is, and so are WordPiece and"
+        f" unigrams): {_ADVICE}"
     )
 
 
@@ -131,13 +237,23 @@ def _composes(given: Any) -> bool | None:
     return True if given == {"type": "NFC"} else None
 
 
-def _check(given: Tokenizer, metadata: Mapping[str, Any]) -> None:
-    """Refuse what gives other ids when it is read back."""
+def _check(given: Tokenizer, metadata: Mapping[str, Any], kinds: int | None) -> None:
+    """Refuse what gives other ids when it is read back, and for an encoder other kinds."""
     again = tokenizer_of(metadata).tokenizer
-    for probe in PROBES:
+    mask = metadata.get(PREFIX + KEYS["mask"][0])
+    masked = () if mask is None else (f"Paris is the {given.token(mask)} of France.",)
+    for probe in (*PROBES, *masked):
         found, wanted = again.encode(probe), given.encode(probe)
         if found != wanted:
             raise CheckpointError(
                 f"tokenizer.json: as a GGUF file describes it {json.dumps(probe)} has other ids"
                 f" ({found[:8]} for {wanted[:8]}): {_ADVICE}"
             )
+    if kinds is None:
+        return
+    one, other = (each.encode_text(PROBES[0], PROBES[0]) for each in (again, given))
+    if one.ids != other.ids or (kinds > 1 and one.kinds != other.kinds):
+        raise CheckpointError(
+            "tokenizer.json: as a GGUF file describes it two texts that are read together have"
+            f" other marks than with it: {_ADVICE}"
+        )

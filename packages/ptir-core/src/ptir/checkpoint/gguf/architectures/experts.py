@@ -22,7 +22,7 @@ from ptir.checkpoint.gguf.fields import Key, Keys
 
 CHOSEN: Final = Key("expert_used_count", "num_experts_per_tok")
 INNER: Final = Key("expert_feed_forward_length", "intermediate_size")
-SHARED: Final = "expert_shared_feed_forward_length"
+SHARED: Final = Key("expert_shared_feed_forward_length", "shared_expert_intermediate_size")
 APART: Final = {"gate_up_parted": True}
 
 
@@ -46,7 +46,7 @@ def _gpt_oss(keys: Keys, tensors: Tensors) -> Config:
 def _granite_moe(keys: Keys, tensors: Tensors) -> Config:
     """Granite's multipliers; an MLP that all tokens share is refused."""
     rule = "experts that all tokens share are not implemented: choose another model"
-    keys.require(keys.optional(SHARED, INNER.field) is None, SHARED, rule)
+    keys.require(keys.optional(*SHARED) is None, SHARED.name, rule)
     experts = {row.field: keys.at(row) for row in (EXPERTS, CHOSEN)}
     return granite(keys, tensors) | APART | experts
 
@@ -83,7 +83,7 @@ LAYOUTS: Final[dict[str, Layout]] = {
         *GRANITE,
         EXPERTS,
         CHOSEN,
-        Key(SHARED, INNER.field),
+        SHARED,
         config=_granite_moe,
         inside=EXPERTS_INSIDE,
         halves={"mlp.experts.gate_up_proj": Cut()},
