@@ -45,12 +45,15 @@ NAMED += (b"clip", b"bert", b"gemma3", b"model", b"adapter", b"mmproj", b"imatri
 NAMED += (b"yarn", b"none", b"longrope", b"phi-3", b"modern-bert", b"{}", b'{"model": null}')
 STEMS = ("vocab_size", "block_count", "expert_count", "rope.scale_linear", "rope.scaling.type")
 STEMS += ("rope.scaling.original_context_length", "attention.sliding_window", "context_length")
+STEMS += ("pooling_type", "attention.causal", "classifier.output_labels", "hidden_act")
+STEMS += ("attention.sliding_window_pattern", "rope.freq_base_swa")
 TOKENIZER = ("model", "pre", "tokens", "token_type", "scores", "merges", "precompiled_charsmap")
 TOKENIZER += ("add_bos_token", "add_eos_token", "add_sep_token", "add_space_prefix")
 TOKENIZER += ("remove_extra_whitespaces", "normalizer.lowercase", "normalizer.strip_accents")
+TOKENIZER += ("token_type_count",)
 OTHERS = ("general.architecture", "general.alignment", "general.type", "general.name")
 OTHERS += ("split.no", "split.count", "split.tensors.count", "tokenizer.chat_template")
-OTHERS += ("tokenizer.huggingface.json", "tokenizer.chat_template.tool_use")
+OTHERS += ("tokenizer.huggingface.json", "tokenizer.chat_template.tool_use", "ptir.sentence_files")
 
 
 def known_keys(architecture: str) -> tuple[bytes, ...]:

@@ -124,6 +124,9 @@ def _read(path: Path) -> None:
 def _ran(path: Path) -> None:
     model = _loaded(path)
     size = int(model.checkpoint.config["vocab_size"])
+    if model.reads_texts:
+        model.forward([index % size for index in range(min(5, model.context))])
+        return
     prompt: Any = TEXT if model.tokenizer is not None else [index % size for index in range(5)]
     prompt = [size - 1] if isinstance(prompt, str) and not model.encode(prompt) else prompt
     if len(model.encode(prompt)) >= model.context:

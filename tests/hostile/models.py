@@ -13,6 +13,9 @@ import numpy as np
 from gguf import GGMLQuantizationType as Kind
 from tokenizers.pre_tokenizers import ByteLevel
 
+import gguf_encoders
+import image_models
+import text_models
 from gguf_models import f32, kind_of_matrices, write
 from hostile.parts import Entry, Parts, Text, parsed
 from layer_norm_families import CONFIGS, checkpoint
@@ -97,6 +100,8 @@ def _tokens(writer: gguf.GGUFWriter, model: str, tokens: list[str]) -> None:
     writer.add_name("small")
 
 
+ENCODERS = {"bert": "bert", "bert-classifier": "bert, texts", "modernbert": "modernbert"}
+"""Cases of tests/data/encoders.json."""
 Vocabulary = Callable[[gguf.GGUFWriter], None]
 MIXED = {"attn_q": Kind.Q6_K, "attn_k": Kind.Q5_K, "attn_v": Kind.Q3_K, "ffn_up": Kind.Q2_K}
 MIXED |= {"ffn_down": Kind.IQ4_XS, "ffn_gate": Kind.TQ2_0, "attn_output": Kind.IQ2_XS}
@@ -124,6 +129,8 @@ class Recipe:
     def made(self, folder: Path) -> Files:
         """The files."""
         folder.mkdir(parents=True)
+        if self.family in ENCODERS:
+            return self._encoder(folder)
         checkpoint = self._checkpoint(folder)
         written = write(
             folder / "m.gguf",
@@ -140,6 +147,23 @@ class Recipe:
             parts.version = self.version
         self.changed(next(iter(files.values())))
         return files
+
+    def _encoder(self, folder: Path) -> Files:
+        case = text_models.cases()[ENCODERS[self.family]]
+        rows = case["config"]["vocab_size"]
+        shapes = {
+            name: [self.rows if one == rows else one for one in shape]
+            for name, shape in case["shapes"].items()
+        }
+        config = {**case["config"], **(self.config or {}), "vocab_size": self.rows}
+        path = gguf_encoders.write(
+            folder / "m.gguf",
+            image_models.checkpoint(config, shapes),
+            pooling=int(config.get("pooling", 1)),
+            kinds=self.kinds,
+            vocabulary=self.vocabulary,
+        )
+        return {path.name: parsed(path.read_bytes())}
 
     def _checkpoint(self, folder: Path) -> Checkpoint:
         config = {"vocab_size": self.rows, **(self.config or {})}
@@ -192,6 +216,9 @@ RECIPES: dict[str, Recipe] = {
     "falcon": Recipe("falcon", f32, byte_level, LETTERS, {**TWO_NORMS, "num_kv_heads": 2}),
     "stablelm": Recipe("stablelm", kind_of_matrices(Kind.Q4_0), byte_level, LETTERS),
     "starcoder2": Recipe("starcoder2", kind_of_matrices(Kind.F16), byte_level, LETTERS),
+    "bert": Recipe("bert", f32, word_piece, 27),
+    "bert-rank": Recipe("bert-classifier", f32, unigram, PIECES, {"pooling": 4}),
+    "modernbert": Recipe("modernbert", kind_of_matrices(Kind.F16), byte_level, LETTERS),
     "phi": Recipe("phi", kind_of_matrices(Kind.Q5_0), byte_level, LETTERS),
 }
 """By a name of ours."""

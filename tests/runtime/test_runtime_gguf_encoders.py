@@ -189,12 +189,16 @@ def test_a_classifier_without_a_projection_scores_the_first_vector(tmp_path: Pat
     assert np.abs(loaded(path).forward([4, 5, 6]) - wanted).max() < 1e-5
 
 
+def widened(size: int, inner: int) -> Checkpoint:
+    """The small BERT with rows that blocks fill."""
+    change = {"hidden_size": size, "intermediate_size": inner}
+    shapes, wide = CASES["bert"]["shapes"], {16: size, 20: inner}
+    case = {name: [wide.get(one, one) for one in shape] for name, shape in shapes.items()}
+    return image_models.checkpoint({**CASES["bert"]["config"], **change}, case)
+
+
 def test_blocks_run_as_they_are_stored(tmp_path: Path) -> None:
-    change = {"hidden_size": 64, "intermediate_size": 96}
-    shapes = CASES["bert"]["shapes"]
-    wide = {16: 64, 20: 96}
-    case = {name: [wide.get(size, size) for size in shape] for name, shape in shapes.items()}
-    given = image_models.checkpoint({**CASES["bert"]["config"], **change}, case)
+    given = widened(64, 96)
     kinds = {"attn_v": Kind.Q4_0}
     path = gguf_encoders.write(
         tmp_path / "m.gguf", given, kinds=lambda name: Kind.Q8_0 if "blk" in name else Kind.F32
@@ -227,17 +231,17 @@ def test_blocks_run_as_they_are_stored(tmp_path: Path) -> None:
 
 
 def test_quantized_files_of_a_folder(tmp_path: Path) -> None:
-    given = random_checkpoint("minilm-l6", 0)
-    wanted = loaded(save_folder(given, tmp_path / "f")).forward([5, 9, 30, 8])
-    for name, error in (("q8_0", 0.03), ("q4_k_m", 0.4)):
+    given = widened(256, 256)
+    wanted = outputs(loaded(text_models.saved(given, tmp_path)))
+    for name, most, error in (("q8_0", "Q8_0", 0.03), ("q4_k_m", "Q4_K", 0.4)):
         path = save_gguf(given, tmp_path / f"{name}.gguf", mixture=MIXTURES[name])
         types = {one.name: one.tensor_type.name for one in gguf.GGUFReader(path).tensors}
         assert types["position_embd.weight"] == types["token_types.weight"] == "F32"
-        every = [types[f"blk.{n}.attn_{one}.weight"] for n in range(6) for one in "qkv"]
-        assert set(every) == {"Q8_0" if name == "q8_0" else "Q5_0"}
+        assert {types[f"blk.{n}.attn_{one}.weight"] for n in range(2) for one in "qkv"} == {most}
+        assert types["blk.1.ffn_down.weight"] == {"Q8_0": "Q8_0", "Q4_K": "Q6_K"}[most]
         model = loaded(path)
-        assert np.abs(model.forward([5, 9, 30, 8]) - wanted).max() < error * np.abs(wanted).max()
-        assert any(".words" in one for one in model.store.source.names())
+        assert np.abs(outputs(model) - wanted).max() < error * np.abs(wanted).max()
+        assert f"layers.0.attention.qkv.weight:{most}.words" in model.store.source.names()
 
 
 REFUSED: dict[str, tuple[str, dict[str, Any], str]] = {

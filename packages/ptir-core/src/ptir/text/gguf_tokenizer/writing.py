@@ -72,6 +72,11 @@ def _byte_level(whole: Mapping[str, Any], vocabulary: int) -> dict[str, Any]:
 def _word_piece(whole: Mapping[str, Any], vocabulary: int) -> dict[str, Any]:
     """Pieces that begin a word are marked, instead of those that do not."""
     normalizer = whole.get("normalizer") or {}
+    for key in ("clean_text", "handle_chinese_chars"):
+        if normalizer.get(key, True) is False:
+            raise CheckpointError(
+                f"tokenizer.json: {key} false of WordPiece is nothing that GGUF files say: {_ADVICE}"
+            )
     lower = bool(normalizer.get("lowercase", False))
     strip = normalizer.get("strip_accents")
     found = {
