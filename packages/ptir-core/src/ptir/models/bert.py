@@ -19,6 +19,7 @@ from ptir.models.encoder import ACTIVATIONS, Encoder, HeadKind, define_encoder
 from ptir.models.fields import flag, real, require_multiple, whole
 from ptir.models.images import one_of
 from ptir.models.key_layouts import KeyLayout
+from ptir.models.masked import WORDS, WordKind, shares_table, word_head
 from ptir.nn import Embedding, LayerNorm, Linear, Module
 from ptir.types import I32
 
@@ -98,8 +99,8 @@ class Config:
 class Embeddings(Module):
     """Token, position and, where there are any, kind of token: their vectors' normalized sum."""
 
-    def __init__(self, config: Config) -> None:
-        self.word = Embedding(config.vocabulary, config.size)
+    def __init__(self, config: Config, *, is_head: bool = False) -> None:
+        self.word = Embedding(config.vocabulary, config.size, is_head=is_head)
         self.position = Embedding(config.positions, config.size)
         self.kind = Embedding(config.kinds, config.size) if config.kinds else None
         self.norm = LayerNorm(config.size, epsilon=config.epsilon)
@@ -166,10 +167,16 @@ class Bert(Encoder):
         read = Config.of(config)
         super().__init__(config, read.size, KINDS[str(config["model_type"])].head)
         self.config = read
-        self.embeddings = Embeddings(read)
+        self.embeddings = Embeddings(read, is_head=shares_table(config))
         self.relative_bias = Embedding(read.buckets, read.heads) if read.buckets else None
         self.layers = [Layer(read) for _ in range(read.layers)]
         self.buckets = read.buckets
+        self.words = word_head(config, _words(config, read), read.size, read.vocabulary)
+
+    @property
+    def table(self) -> Tensor:
+        """f32[V,D]; see ``Encoder``."""
+        return self.embeddings.word.weight
 
     def hidden(self, tokens: Tensor, kinds: Tensor, count: Tensor) -> Tensor:
         """f32[B,T,D]; see ``TextNetwork``."""
@@ -183,6 +190,13 @@ class Bert(Encoder):
         for layer in self.layers:
             x = layer(x, count, bias)
         return x
+
+
+def _words(config: Mapping[str, Any], read: Config) -> WordKind:
+    """BERT's head has its activation, those of its kin the usual one; DistilBERT a fixed norm."""
+    own = config["model_type"] in ("bert", "distilbert")
+    epsilon = 1e-12 if config["model_type"] == "distilbert" else read.epsilon
+    return WordKind(ACTIVATIONS[read.activation if own else "gelu"], epsilon)
 
 
 FARTHEST: Final = 128
@@ -241,8 +255,8 @@ _MINILM: Final = {
     "num_attention_heads": 12,
     "intermediate_size": 1536,
 }
-_IGNORED: Final = ("cls.*", "lm_head.*", "vocab_*", "*pooler.dense.*", "qa_outputs.*")
-"""Of heads for masked words, next sentences and answers."""
+_IGNORED: Final = ("cls.*", "*pooler.dense.*", "qa_outputs.*")
+"""Of heads for next sentences and answers."""
 
 
 def spelled(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -308,6 +322,7 @@ _FAMILIES: Final[Mapping[str, tuple[KeyLayout, dict[str, Any], dict[str, dict[st
             "bert-tiny": _TINY,
             "bert-tiny-classifier": {**_TINY, **_classifier("ForSequenceClassification", 3)},
             "bert-tiny-tagger": {**_TINY, **_classifier("ForTokenClassification", 3)},
+            "bert-tiny-words": {**_TINY, "architectures": ["BertForMaskedLM"], WORDS: True},
             "bert-tiny-reranker": {**_TINY, **_classifier("ForSequenceClassification", 1)},
         },
     ),

@@ -53,6 +53,21 @@ _BERT: Final[tuple[Rule, ...]] = (
     *_norm(_LAYER + r"attention\.output\.LayerNorm", r"layers.\1.norm1"),
     *_MLP,
 )
+
+
+def _words(dense: str, norm: str, bias: str, out: str) -> tuple[Rule, ...]:
+    """The head for masked words, which stands outside of the family's prefix."""
+    return (
+        (rf"{dense}\.(.+)", r"words.dense.\1"),
+        *_norm(norm, "words.norm"),
+        (bias, "words.bias"),
+        (rf"{out}\.(.+)", r"words.out.\1"),
+    )
+
+
+_LM_HEAD: Final = _words(
+    r"lm_head\.dense", r"lm_head\.layer_norm", r"lm_head\.bias", r"lm_head\.decoder"
+)
 _ROBERTA_HEAD: Final[tuple[Rule, ...]] = (
     (r"classifier\.dense\.(.+)", r"head.dense.\1"),
     (r"classifier\.out_proj\.(.+)", r"head.out.\1"),
@@ -63,8 +78,14 @@ BERT: Final = _layout(
     *_BERT,
     (r"pooler\.dense\.(.+)", r"head.dense.\1"),
     (r"classifier\.(.+)", r"head.out.\1"),
+    *_words(
+        r"cls\.predictions\.transform\.dense",
+        r"cls\.predictions\.transform\.LayerNorm",
+        r"cls\.predictions\.bias",
+        r"cls\.predictions\.decoder",
+    ),
 )
-ROBERTA: Final = _layout("roberta", *_BERT, *_ROBERTA_HEAD)
+ROBERTA: Final = _layout("roberta", *_BERT, *_ROBERTA_HEAD, *_LM_HEAD)
 _DISTIL: Final = r"transformer\.layer\.(\d+)\."
 DISTILBERT: Final = _layout(
     "distilbert",
@@ -76,6 +97,7 @@ DISTILBERT: Final = _layout(
     *_norm(_DISTIL + "output_layer_norm", r"layers.\1.norm2"),
     (r"pre_classifier\.(.+)", r"head.dense.\1"),
     (r"classifier\.(.+)", r"head.out.\1"),
+    *_words(r"vocab_transform", r"vocab_layer_norm", r"vocab_projector\.bias", "vocab_projector"),
 )
 MPNET: Final = _layout(
     "mpnet",
@@ -85,4 +107,5 @@ MPNET: Final = _layout(
     *_MLP,
     (r"encoder\.relative_attention_bias\.(.+)", r"relative_bias.\1"),
     *_ROBERTA_HEAD,
+    *_LM_HEAD,
 )

@@ -17,6 +17,7 @@ from ptir.errors import CheckpointError, short
 from ptir.models.fields import flag, whole
 from ptir.models.images import Config, stored_classes
 from ptir.models.key_layouts import KeyLayout, arranged, layout_of
+from ptir.models.masked import WordHead, with_words
 from ptir.models.pooling import (
     POOLINGS,
     SENTENCE,
@@ -106,6 +107,7 @@ class Encoder(Module, ABC):
         self.head = Head(kind, size, self.classes, self.scored) if self.classes else None
         said = config.get(SENTENCE) or SentenceModules()
         self.sentence = SentenceEmbedding(said, size)
+        self.words: WordHead | None = None
 
     @abstractmethod
     def hidden(self, tokens: Tensor, kinds: Tensor, count: Tensor) -> Tensor:
@@ -119,6 +121,23 @@ class Encoder(Module, ABC):
     def embedding(self, tokens: Tensor, kinds: Tensor, count: Tensor) -> Tensor:
         """A vector for each text; see ``TextNetwork``."""
         return self.sentence(self.hidden(tokens, kinds, count), count)
+
+    @property
+    @abstractmethod
+    def table(self) -> Tensor:
+        """The vectors of all tokens, f32[V,D]."""
+
+    def fill(self, tokens: Tensor, kinds: Tensor, count: Tensor, places: Tensor) -> Tensor:
+        """Scores f32[B,M,V] of all tokens at the ``places`` i32[B,M] of texts; see ``TextNetwork``.
+
+        Raises ``ValueError`` for a model without a head for masked words.
+        """
+        if self.words is None:
+            raise ValueError("a model without a head for masked words fills none")
+        hidden = self.hidden(tokens, kinds, count)
+        batch, length, size = hidden.shape
+        rows = F.arange(batch).reshape(batch, 1) * length + places
+        return self.words(F.embedding(hidden.reshape(batch * length, size), rows), self.table)
 
 
 def scored(config: Config) -> str:
@@ -148,17 +167,20 @@ def define_encoder(
     presets: Mapping[str, Config],
     prepare: Callable[[Config], Config] = dict,
     ignored: tuple[str, ...] = (),
+    words: Mapping[str, str] | None = None,
 ) -> ModelDefinition:
     """Define a family that reads texts; arguments are as in ``ModelDefinition``.
 
     ``layouts`` are the keys of checkpoints, where they are not its own attributes. What a head for
-    another purpose leaves beside an encoder is ignored.
+    another purpose leaves beside an encoder is ignored. ``words`` are prefixes of a head for masked
+    words by what they become, where they are a classifier's too.
     """
 
     def arrange(config: Config, source: ParamSource) -> Described:
         layout = layout_of(layouts, source.names())
         if layout is not None:
             source = arranged(source, layout)
+        config, source = with_words(config, source, words or {}, OUTPUT)
         return {**config, "num_labels": stored_classes(config, source, OUTPUT)}, source
 
     return define_model(

@@ -16,6 +16,7 @@ from ptir.models.fields import flag, listed, real, require_multiple, whole
 from ptir.models.images import one_of
 from ptir.models.key_layouts import KeyLayout
 from ptir.models.llama import SLIDING
+from ptir.models.masked import WordKind, shares_table, word_head
 from ptir.models.rotation import FULL, Rotation, rotation
 from ptir.nn import Embedding, LayerNorm, Linear, Module
 from ptir.types import I32
@@ -67,8 +68,8 @@ class Config:
 class Embeddings(Module):
     """Normalized rows of the table of tokens."""
 
-    def __init__(self, config: Config) -> None:
-        self.tok_embeddings = Embedding(config.vocabulary, config.size)
+    def __init__(self, config: Config, *, is_head: bool = False) -> None:
+        self.tok_embeddings = Embedding(config.vocabulary, config.size, is_head=is_head)
         self.norm = LayerNorm(config.size, epsilon=config.epsilon, bias=config.norm_bias)
 
     def __call__(self, tokens: Tensor) -> Tensor:
@@ -150,9 +151,22 @@ class ModernBert(Encoder):
         )
         super().__init__(config, read.size, head)
         self.config = read
-        self.embeddings = Embeddings(read)
+        self.embeddings = Embeddings(read, is_head=shares_table(config))
         self.layers = [Layer(read, number) for number in range(len(read.kinds))]
         self.final_norm = LayerNorm(read.size, epsilon=read.epsilon, bias=read.norm_bias)
+        words = WordKind(
+            ACTIVATIONS[head.activation],
+            read.epsilon,
+            head.bias,
+            read.norm_bias,
+            flag(config, "decoder_bias", True),
+        )
+        self.words = word_head(config, words, read.size, read.vocabulary)
+
+    @property
+    def table(self) -> Tensor:
+        """f32[V,D]; see ``Encoder``."""
+        return self.embeddings.tok_embeddings.weight
 
     def hidden(self, tokens: Tensor, kinds: Tensor, count: Tensor) -> Tensor:
         """f32[B,T,D]; see ``TextNetwork``. All tokens are of one kind here."""
@@ -165,7 +179,11 @@ class ModernBert(Encoder):
 TRANSFORMERS: Final = KeyLayout(
     "transformers",
     mark=r"(?:model\.)?embeddings\.tok_embeddings\.weight",
-    rules=((r"model\.(.+)", r"\1"), (r"classifier\.(.+)", r"head.out.\1")),
+    rules=(
+        (r"model\.(.+)", r"\1"),
+        (r"classifier\.(.+)", r"head.out.\1"),
+        (r"decoder\.(.+)", r"words.out.\1"),
+    ),
 )
 
 _DEFAULTS: Final = {
@@ -227,5 +245,6 @@ define_encoder(
         ),
     },
     prepare=_prepare,
-    ignored=("decoder.*", "*.inv_freq"),
+    ignored=("*.inv_freq",),
+    words={"head.dense.": "words.dense.", "head.norm.": "words.norm."},
 )

@@ -20,7 +20,7 @@ SEES: Final = ("classify", "embed", "forward", "trace")
 """What a model of images can do."""
 MATCHES: Final = (*SEES, "embed_texts")
 """What a model of images and texts can do."""
-READS: Final = ("embed", "classify", "classify_tokens", "rerank", "forward", "trace")
+READS: Final = ("embed", "classify", "classify_tokens", "rerank", "fill", "forward", "trace")
 """What a model that reads whole texts can do; which of it depends on its head."""
 
 Described = tuple[Mapping[str, Any], ParamSource]
@@ -82,6 +82,10 @@ class TextNetwork(Protocol):
 
     def embedding(self, tokens: Tensor, kinds: Tensor, count: Tensor) -> Tensor:
         """A vector for each text, f32[B,E]."""
+        ...
+
+    def fill(self, tokens: Tensor, kinds: Tensor, count: Tensor, places: Tensor) -> Tensor:
+        """Scores of all tokens at ``places`` i32[B,M], f32[B,M,V], with a head for masked words."""
         ...
 
 

@@ -14,13 +14,14 @@ from ptir.runtime.load import load_model
 if TYPE_CHECKING:
     from ptir.runtime.image_model import ImageModel, ImageTextModel
     from ptir.runtime.text_model import TextModel
-    from ptir.text.found import Ranked, TokenLabel
+    from ptir.text.found import Filled, Ranked, TokenLabel
 
 __all__ = [
     "Answer",
     "AnswerPiece",
     "AnswerRun",
     "Conversation",
+    "Filled",
     "Generation",
     "GenerationStats",
     "ImageModel",
@@ -38,6 +39,7 @@ __all__ = [
 
 
 _LATER: Final = {
+    "Filled": "text_model",
     "ImageModel": "image_model",
     "ImageTextModel": "image_model",
     "Ranked": "text_model",

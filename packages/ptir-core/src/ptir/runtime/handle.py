@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from ptir.runtime.chat import Answer, AnswerPiece, Conversation
     from ptir.runtime.summary import Summary
     from ptir.text.chat_template import Message
-    from ptir.text.found import Ranked, TokenLabel
+    from ptir.text.found import Filled, Ranked, TokenLabel
     from ptir.vision import Label
 
 Array = np.ndarray[Any, Any]
@@ -371,6 +371,10 @@ class Model(Displayed):
     def rerank(self, query: str, documents: Sequence[str]) -> list[Ranked]:
         """Documents by how well they answer a query, for models with that capability."""
         self._lacks("rerank")
+
+    def fill(self, texts: str | Sequence[str]) -> list[tuple[tuple[Filled, ...], ...]]:
+        """The likeliest tokens for each masked word of texts, for models with that capability."""
+        self._lacks("fill")
 
     def classify(
         self, images: Any, *, top_k: int = 5, labels: Sequence[str] = ()

@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeAlias
 
 import numpy as np
 
@@ -17,11 +17,12 @@ from ptir.errors import CheckpointError, UsageError, short, unknown_name
 from ptir.models.encoder import OF_TEXTS, OF_TOKENS
 from ptir.models.pooling import SentenceModules
 from ptir.nn.module import recording
-from ptir.runtime.batches import batches
+from ptir.runtime.batches import Batch, batches
+from ptir.runtime.filling import filled
 from ptir.runtime.finite import check_numbers
 from ptir.runtime.handle import Array, Model
 from ptir.text import EncodedText
-from ptir.text.found import Ranked, TokenLabel
+from ptir.text.found import Filled, Ranked, TokenLabel
 from ptir.vision.labels import Label, check_top_k, class_names, likeliest, read_labels
 
 if TYPE_CHECKING:
@@ -53,11 +54,14 @@ class TextModel(Model):
         """Capture the network when it first runs, once for each shape of a batch."""
         self._embedded = jit(self.module.embedding)
         self._output = jit(self.module)
+        self._filled = jit(self.module.fill)
 
     @property
     def capabilities(self) -> tuple[str, ...]:
         """What this model can do; a classifier of texts with one score ranks documents."""
         able = _ABLE[self.module.scored]
+        if self.module.words is not None:
+            able = (*able[:2], "fill", *able[2:])
         ranks = self.module.scored == OF_TEXTS and self.module.classes == 1
         return (*able[:1], "rerank", *able[1:]) if ranks else able
 
@@ -100,7 +104,7 @@ class TextModel(Model):
     @property
     def plans(self) -> tuple[Plan, ...]:
         """What was compiled so far, the last one last."""
-        return (*self._embedded.plans, *self._output.plans)
+        return (*self._embedded.plans, *self._output.plans, *self._filled.plans)
 
     def embed(
         self, inputs: str | Sequence[str], *, prompt: str | None = None, truncate: bool = False
@@ -189,6 +193,18 @@ class TextModel(Model):
         order = sorted(range(len(given)), key=lambda number: -scores[number])
         return [Ranked(n, scores[n], given[n]) for n in order[:top_k]]
 
+    def fill(
+        self, texts: str | Sequence[str], *, top: int = 5, truncate: bool = False
+    ) -> list[tuple[tuple[Filled, ...], ...]]:
+        """Of each text, for each masked word in it, the ``top`` likeliest tokens.
+
+        A masked word is written as the model's tokenizer has it (``[MASK]``, ``<mask>``). Each is
+        scored while all others of its text are masked too. Raises ``UsageError`` for a text without
+        one, and for one of more than ``limit`` tokens unless ``truncate`` cuts it.
+        """
+        self.require("fill")
+        return filled(self, _texts(texts), top, truncate)
+
     def _cosines(self, query: str, documents: Sequence[str], truncate: bool) -> list[float]:
         known = self.said.prompts or {}
         asked, held = (name if name in known else None for name in ("query", "document"))
@@ -248,7 +264,7 @@ class TextModel(Model):
         row = tokenizer.encode_text(
             front + parts[0], *parts[1:], limit=self.limit if truncate else None
         )
-        self._check_ids(row.ids, self._vocabulary)
+        self._check_ids(row.ids, self.vocabulary)
         if len(row.ids) > self.limit:
             said = "as its folder says" if self.limit < self.context else "its positions"
             raise UsageError(
@@ -314,15 +330,9 @@ class TextModel(Model):
         found: list[Array] = [np.empty(0)] * len(rows)
         sizes = [len(row.ids) for row in rows]
         for batch in batches(sizes, self.context):
-            tokens = np.zeros((batch.rows, batch.length), np.int32)
-            kinds, count = np.zeros_like(tokens), np.ones(batch.rows, np.int32)
-            for place, number in enumerate(batch.texts):
-                size = count[place] = sizes[number]
-                tokens[place, :size] = rows[number].ids
-                kinds[place, :size] = rows[number].kinds
+            inputs = self.padded_rows([rows[number] for number in batch.texts], batch)
             with self.policies():
-                given = network(self._tensor(tokens), self._tensor(kinds), self._tensor(count))
-                output = given.numpy()
+                output = network(*map(self._tensor, inputs)).numpy()
             for place, number in enumerate(batch.texts):
                 one = output[place]
                 found[number] = one[: sizes[number]] if self._per_token(network) else one
@@ -330,8 +340,29 @@ class TextModel(Model):
                 check_numbers(found[number], what, self.checkpoint.source)
         return found
 
+    def padded_rows(self, rows: Sequence[EncodedText], batch: Batch) -> tuple[Array, Array, Array]:
+        """Rows in the shape of a batch: token ids, their kinds, and how many are real."""
+        tokens = np.zeros((batch.rows, batch.length), np.int32)
+        kinds, count = np.zeros_like(tokens), np.ones(batch.rows, np.int32)
+        for place, row in enumerate(rows):
+            size = count[place] = len(row.ids)
+            tokens[place, :size] = row.ids
+            kinds[place, :size] = row.kinds
+        return tokens, kinds, count
+
+    def run_filling(self, *inputs: Array) -> Array:
+        """Scores f32[B,M,V] of padded rows and the places of masked words i32[B,M]."""
+        with self.policies():
+            found: Array = self._filled(*map(self._tensor, inputs)).numpy()
+        return found
+
+    def lacks_tokenizer(self) -> NoReturn:
+        """Say that texts need a tokenizer."""
+        self._lacks_tokenizer()
+
     @property
-    def _vocabulary(self) -> int:
+    def vocabulary(self) -> int:
+        """How many tokens there are."""
         return int(self.checkpoint.config["vocab_size"])
 
     def _per_token(self, network: Any) -> bool:

@@ -1,4 +1,4 @@
-"""What encoders find: the class of a token, and how well a document fits a query."""
+"""What encoders find: the class of a token, a masked word, how well a document fits a query."""
 
 from __future__ import annotations
 
@@ -27,3 +27,12 @@ class Ranked:
     index: int
     score: float
     document: str
+
+
+@dataclass(frozen=True)
+class Filled:
+    """A token in the place of a masked word: its text, and how probable it is, 0 to 1."""
+
+    id: int
+    text: str
+    probability: float

@@ -75,7 +75,7 @@ def _word_piece(whole: Mapping[str, Any], vocabulary: int) -> dict[str, Any]:
     for key in ("clean_text", "handle_chinese_chars"):
         if normalizer.get(key, True) is False:
             raise CheckpointError(
-                f"tokenizer.json: {key} false of WordPiece is nothing that GGUF files say: {_ADVICE}"
+                f"tokenizer.json: {key} false of WordPiece is nothing that files say: {_ADVICE}"
             )
     lower = bool(normalizer.get("lowercase", False))
     strip = normalizer.get("strip_accents")
