@@ -12,6 +12,7 @@ from ptir.nn.images import (
     relu6,
 )
 from ptir.nn.layers import (
+    Conv1d,
     Conv1D,
     Embedding,
     ExpertLinear,
@@ -29,6 +30,7 @@ __all__ = [
     "BatchNorm2d",
     "CausalConv1d",
     "Conv1D",
+    "Conv1d",
     "Conv2d",
     "Embedding",
     "ExpertLinear",

@@ -13,6 +13,7 @@ from ptir.runtime.load import load_model
 
 if TYPE_CHECKING:
     from ptir.runtime.image_model import ImageModel, ImageTextModel
+    from ptir.runtime.speech import SpeechModel, SpeechSegment, Transcript, TranscriptRun
     from ptir.runtime.text_model import TextModel
     from ptir.text.found import Ranked, TokenLabel
 
@@ -30,8 +31,12 @@ __all__ = [
     "Piece",
     "Ranked",
     "SamplingOptions",
+    "SpeechModel",
+    "SpeechSegment",
     "TextModel",
     "TokenLabel",
+    "Transcript",
+    "TranscriptRun",
     "load_model",
     "perplexity",
 ]
@@ -41,8 +46,12 @@ _LATER: Final = {
     "ImageModel": "image_model",
     "ImageTextModel": "image_model",
     "Ranked": "text_model",
+    "SpeechModel": "speech",
+    "SpeechSegment": "speech",
     "TextModel": "text_model",
     "TokenLabel": "text_model",
+    "Transcript": "speech",
+    "TranscriptRun": "speech",
 }
 """What is imported when it is named, and its module: most models neither see nor embed."""
 

@@ -37,6 +37,7 @@ from ptir.types import F32, DType, TensorType
 
 if TYPE_CHECKING:
     from ptir.runtime.chat import Answer, AnswerPiece, Conversation
+    from ptir.runtime.speech.transcript import Transcript
     from ptir.runtime.summary import Summary
     from ptir.text.chat_template import Message
     from ptir.text.found import Ranked, TokenLabel
@@ -377,6 +378,10 @@ class Model(Displayed):
     ) -> list[tuple[Label, ...]]:
         """The likeliest classes of images or texts, for models with that capability."""
         self._lacks("classify")
+
+    def transcribe(self, audio: Any) -> Transcript:
+        """What is said in a recording, for models with that capability."""
+        self._lacks("transcribe")
 
     def _lacks(self, capability: str) -> NoReturn:
         kind = self.checkpoint.config.get("model_type")

@@ -31,7 +31,7 @@ from ptir.models import ModelDefinition, definition
 from ptir.models.fields import whole
 from ptir.models.nextn import HEAD, HEADS, stored_heads
 from ptir.models.pooling import SENTENCE
-from ptir.models.table import READS
+from ptir.models.table import HEARS, READS
 from ptir.models.timm import named_by_timm
 from ptir.params.source import ParamSource, RenamedSource, stored_formats
 from ptir.params.stacked import stacked
@@ -145,6 +145,10 @@ def _handle(architecture: ModelDefinition) -> type[Model]:
         from ptir.runtime.text_model import TextModel
 
         return TextModel
+    if architecture.capabilities == HEARS:
+        from ptir.runtime.speech import SpeechModel
+
+        return SpeechModel
     from ptir.runtime.image_model import ImageModel, ImageTextModel  # most models see nothing
 
     return ImageTextModel if "embed_texts" in architecture.capabilities else ImageModel
