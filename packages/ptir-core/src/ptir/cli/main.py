@@ -43,6 +43,7 @@ COMMANDS: Final = (
     CommandRow("embed", "ptir.cli.embed", "Print vectors of texts or images."),
     CommandRow("classify", "ptir.cli.classify", "Say which classes texts or images are of."),
     CommandRow("rerank", "ptir.cli.rerank", "Sort documents by how well they answer a query."),
+    CommandRow("transcribe", "ptir.cli.transcribe", "Write down what is said in recordings."),
     CommandRow("forward", "ptir.cli.forward", "Compute logits, without generating."),
     CommandRow("bench", "ptir.cli.bench", "Measure prefill and decoding speed."),
     CommandRow("eval", "ptir.cli.eval", "Measure how well a model predicts a text."),

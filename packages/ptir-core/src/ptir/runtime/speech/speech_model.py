@@ -20,7 +20,7 @@ from ptir.nn.module import recording
 from ptir.nn.state import State
 from ptir.runtime.finite import check_numbers
 from ptir.runtime.handle import Array, Model
-from ptir.runtime.speech.stamps import bounds, parts, unbound
+from ptir.runtime.speech.stamps import bounds, parts, unbound, untimed
 from ptir.runtime.speech.steps import SpeechSteps
 from ptir.runtime.speech.tokens import SpeechTokens
 from ptir.runtime.speech.transcript import SpeechSegment, Transcript, TranscriptRun
@@ -141,7 +141,11 @@ class SpeechModel(Model):
         code = self.tokens.language(language, self.name)
         self.tokens.check_task(task, self.name)
         if self.tokenizer is None:
-            self._lacks_tokenizer()
+            why = f" ({self.text.loaded.lack})" if self.text.loaded.lack else ""
+            raise UsageError(
+                f"model {self.name!r} has no tokenizer{why}, by which tokens are text; put its"
+                " tokenizer.json beside the weights"
+            )
         samples = open_audio(audio, self.settings.rate)
         run = TranscriptRun(iter(()), len(samples) / self.settings.rate, code)
         run.found = self._segments(samples, run, task, timestamps, no_speech_threshold)
@@ -156,7 +160,7 @@ class SpeechModel(Model):
             raise UnsupportedError(
                 f"model {self.name!r} knows English alone; a multilingual one tells languages apart"
             )
-        return self._languages(self._hear(self.features(audio)))
+        return self._languages(self.hear(self.features(audio)))
 
     def _segments(
         self,
@@ -170,16 +174,16 @@ class SpeechModel(Model):
         features = self._features(samples)
         said, place = -(-len(samples) // settings.hop), 0
         while place < said:
-            source = self._hear(features[place:])
+            source = self.hear(features[place:])
             if run.language is None and self.tokens.languages:
                 run.language = next(iter(self._languages(source)))
             prompt = self.tokens.prompt(run.language, task, timestamps=timestamps)
-            heard = self._window(source, prompt, timestamps)
+            heard = self.window(source, prompt, timestamps=timestamps)
             silent = threshold is not None and heard.no_speech > threshold
             if silent and heard.logprob < UNSURE:
                 place += settings.frames
                 continue
-            found, done = parts(heard.tokens, self.tokens)
+            found, done = (parts if timestamps else untimed)(heard.tokens, self.tokens)
             left = min(settings.frames, said - place)
             for part in found:
                 segment = self._segment(part.tokens, place, part.start, part.end, left, heard)
@@ -211,7 +215,7 @@ class SpeechModel(Model):
             no_speech=heard.no_speech,
         )
 
-    def _hear(self, features: Array) -> State:
+    def hear(self, features: Array) -> State:
         """What the decoder attends to of the first window of features, filled up with zeros."""
         settings = self.settings
         window = np.zeros((1, settings.frames, settings.mels), np.float32)
@@ -245,7 +249,7 @@ class SpeechModel(Model):
         self._kept = found[2]
         return found
 
-    def _window(self, source: State, prompt: Sequence[int], timestamps: bool) -> Heard:
+    def window(self, source: State, prompt: Sequence[int], *, timestamps: bool) -> Heard:
         """The tokens of a window, the likeliest one after another."""
         token, logprob, _, start, behind = self._begin(source, prompt, timestamps)
         first = behind.numpy().astype(np.float64)

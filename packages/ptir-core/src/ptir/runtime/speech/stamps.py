@@ -62,7 +62,6 @@ def parts(said: Sequence[int], tokens: SpeechTokens) -> tuple[list[Part], int | 
     follows the last begin is said again by the window that begins there.
     """
     first = tokens.first_stamp
-    said = [one for one in said if one != tokens.end]
     times = [one >= first for one in said]
     cuts = [n for n in range(1, len(said)) if times[n - 1] and times[n]]
     whole = times[-2:] == [False, True]
@@ -77,3 +76,8 @@ def parts(said: Sequence[int], tokens: SpeechTokens) -> tuple[list[Part], int | 
         for a, b in zip([0, *ends], ends, strict=False)
     ]
     return found, None if whole else SHRINKS * (said[cuts[-1] - 1] - first)
+
+
+def untimed(said: Sequence[int], tokens: SpeechTokens) -> tuple[list[Part], None]:
+    """The same where no timestamps were asked for: all is one segment, as long as the window."""
+    return ([Part(tuple(said), 0, None)] if said else []), None

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Final
 
 from ptir.errors import short
 from ptir.notebook import Card, Displayed
@@ -44,11 +45,11 @@ class Transcript(Displayed):
 
     def srt(self) -> str:
         """SubRip subtitles."""
-        return "\n".join(srt_blocks(self.segments))
+        return "".join(srt_block(number, one) for number, one in enumerate(self.segments, 1))
 
     def vtt(self) -> str:
         """WebVTT subtitles."""
-        return "\n".join(vtt_blocks(self.segments))
+        return VTT_HEADER + "".join(map(vtt_block, self.segments))
 
     def __repr__(self) -> str:
         return (
@@ -95,18 +96,19 @@ def clock(seconds: float, *, point: str = ".", hours: bool = True) -> str:
     return f"{front}{minutes:02}:{rest // 1000:02}{point}{rest % 1000:03}"
 
 
-def srt_blocks(segments: Iterable[SpeechSegment], first: int = 1) -> Iterator[str]:
-    """SubRip: a number, times, the text, an empty line, for each segment."""
-    for number, one in enumerate(segments, first):
-        times = f"{clock(one.start, point=',')} --> {clock(one.end, point=',')}"
-        yield f"{number}\n{times}\n{_line(one.text)}\n"
+VTT_HEADER: Final = "WEBVTT\n\n"
 
 
-def vtt_blocks(segments: Sequence[SpeechSegment]) -> Iterator[str]:
-    """WebVTT: a header, then times, the text, an empty line, for each segment."""
-    yield "WEBVTT\n"
-    for one in segments:
-        yield f"{clock(one.start)} --> {clock(one.end)}\n{_line(one.text)}\n"
+def srt_block(number: int, one: SpeechSegment) -> str:
+    """A segment in SubRip: a number, times, the text, an empty line."""
+    times = f"{clock(one.start, point=',')} --> {clock(one.end, point=',')}"
+    return f"{number}\n{times}\n{_line(one.text)}\n\n"
+
+
+def vtt_block(one: SpeechSegment) -> str:
+    """A segment in WebVTT: times, the text, an empty line."""
+    text = _line(one.text).replace("&", "&amp;").replace("<", "&lt;")
+    return f"{clock(one.start)} --> {clock(one.end)}\n{text}\n\n"
 
 
 def _line(text: str) -> str:
