@@ -30,7 +30,7 @@ ENTRIES = {
 }
 LINUX = "platform_system == 'Linux' and platform_machine == 'x86_64'"
 EXTRAS = {
-    "ptir-core": {"vision": ["pillow>=11"]},
+    "ptir-core": {"audio": ["soundfile>=0.12"], "vision": ["pillow>=11"]},
     "ptir-backend-c": {"zig": ["ziglang>=0.13"]},
     "ptir-backend-opencl": {
         "cpu": [f"intel-opencl-rt; {LINUX}", f"intel-cmplr-lib-rt; {LINUX}"],

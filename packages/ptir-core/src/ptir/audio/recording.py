@@ -5,6 +5,7 @@ WAV is read here; other formats by libsndfile (``soundfile``, an extra), within 
 
 from __future__ import annotations
 
+import importlib
 import io
 import os
 from pathlib import Path
@@ -50,6 +51,8 @@ def open_audio(given: GivenAudio, rate: int) -> Array:
         raise UsageError(
             f"a recording is {type(given).__name__}; give a path, bytes, a file or an array f32[N]"
         )
+    if not held:
+        raise AudioError(f"{name}: is empty; give a recording")
     samples, found = decode_wav(held, name) if is_wav(held) else _by_soundfile(held, name)
     _check_length(len(samples) / found, name)
     return resampled(samples, found, rate)
@@ -92,15 +95,13 @@ def _read(file: Any, name: str) -> bytes:
         raise UsageError(f"{name} gives {type(held).__name__}; open it in binary mode")
     if len(held) > MOST_BYTES:
         raise AudioError(f"{name}: has more than {MOST_BYTES >> 30} GiB; split it")
-    if not held:
-        raise AudioError(f"{name}: is empty; give a recording")
     return held
 
 
 def _by_soundfile(held: bytes, name: str) -> tuple[Array, int]:
     """What libsndfile reads: FLAC, Ogg, MP3 and others."""
     try:
-        import soundfile
+        soundfile = importlib.import_module("soundfile")
     except ImportError as error:
         raise UnsupportedError(
             f"{name}: is no WAV file (it begins with {short(held[:8])}); other formats need"

@@ -50,4 +50,5 @@ def _taps(phase: float, reach: int, scale: float) -> Array:
     time = (np.arange(-reach, reach + 1) - phase) * scale
     window = np.i0(BETA * np.sqrt(np.maximum(0.0, 1 - (time / ZEROS) ** 2))) / np.i0(BETA)
     taps = scale * np.sinc(time) * window
-    return (taps / taps.sum()).astype(np.float32)  # constant signals stay as they are
+    level: Array = (taps / taps.sum()).astype(np.float32)  # constant signals stay as they are
+    return level

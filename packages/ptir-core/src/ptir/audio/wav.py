@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from ptir.errors import AudioError, short
+from ptir.errors import AudioError
 
 Array = np.ndarray[Any, Any]
 
@@ -165,8 +165,3 @@ def _mono(data: memoryview, form: WavFormat) -> Array:
     with np.errstate(over="ignore", invalid="ignore"):  # told as a damaged file by the caller
         mean: Array = values.reshape(-1, form.channels).mean(axis=1).astype(np.float32)
     return mean
-
-
-def unreadable(name: str, held: bytes) -> AudioError:
-    """The error for bytes that are no sound of a known kind."""
-    return AudioError(f"{name}: is no WAV file; it begins with {short(held[:12])}")

@@ -120,14 +120,14 @@ class Attention(Module):
         batch, _, length, _ = seen.shape
         return self.out_proj(seen.transpose(0, 2, 1, 3).reshape(batch, length, -1))
 
-
-class SelfAttention(Attention):
-    """Of every position to every one."""
-
     def projected(self, x: Tensor) -> tuple[Tensor, ...]:
         """Queries, keys and values f32[B,H,T,D / H] of f32[B,T,D]."""
         parts = fused_linear(x, (self.q_proj, self.k_proj, self.v_proj))
         return tuple(map(self.split, parts))
+
+
+class SelfAttention(Attention):
+    """Of every position to every one."""
 
     def __call__(self, x: Tensor) -> Tensor:
         """f32[B,T,D] to f32[B,T,D]."""
@@ -135,10 +135,10 @@ class SelfAttention(Attention):
         return self.merged(F.attention(q, k, v, causal=False))
 
 
-class CachedAttention(SelfAttention):
+class CachedAttention(Attention):
     """Of tokens to those before, whose keys and values are in a cache."""
 
-    def __call__(  # type: ignore[override]
+    def __call__(
         self, x: Tensor, cache: LayerTensors, at: CachePositions
     ) -> tuple[Tensor, LayerTensors]:
         """f32[B,T,D] and this layer's cache to f32[B,T,D] and the extended cache."""
@@ -163,10 +163,12 @@ class CrossAttention(Attention):
 
 
 class Layer(Module):
-    """Self-attention and an MLP, each behind a norm and beside a residual."""
+    """What layers of both towers have: an MLP behind a norm, and the norm of self-attention.
 
-    def __init__(self, tower: Tower, attention: type[SelfAttention]) -> None:
-        self.self_attn = attention(tower)
+    All that a layer does is beside a residual.
+    """
+
+    def __init__(self, tower: Tower) -> None:
         self.self_attn_layer_norm = LayerNorm(tower.size, epsilon=EPSILON)
         self.fc1 = Linear(tower.size, tower.inner)
         self.fc2 = Linear(tower.inner, tower.size)
@@ -182,7 +184,8 @@ class EncoderLayer(Layer):
     """One that sees all positions."""
 
     def __init__(self, tower: Tower) -> None:
-        super().__init__(tower, SelfAttention)
+        super().__init__(tower)
+        self.self_attn = SelfAttention(tower)
 
     def __call__(self, x: Tensor) -> Tensor:
         """f32[B,S,D] to f32[B,S,D]."""
@@ -193,7 +196,8 @@ class DecoderLayer(Layer):
     """One that sees the tokens before and what the encoder gave."""
 
     def __init__(self, tower: Tower, source: int) -> None:
-        super().__init__(tower, CachedAttention)
+        super().__init__(tower)
+        self.self_attn = CachedAttention(tower)
         self.state = CrossKeysValues(tower.heads, tower.head_dim, source)
         self.encoder_attn = CrossAttention(tower)
         self.encoder_attn_layer_norm = LayerNorm(tower.size, epsilon=EPSILON)
@@ -244,6 +248,7 @@ class TextDecoder(Decoder):
     """Tokens through layers; its head is its embedding unless another is stored."""
 
     names = PartNames(norm="layer_norm")
+    layers: list[DecoderLayer]
 
     def __init__(self, config: Config, *, tied: bool) -> None:
         tower = config.decoder
@@ -272,8 +277,7 @@ class Whisper(Module):
     def __call__(self, features: Tensor) -> State:
         """The keys and values of what is heard, by layer; see ``SpeechNetwork``."""
         encoded = self.encoder(features)
-        layers: list[DecoderLayer] = self.decoder.layers
-        return tuple(layer.encoder_attn.source(encoded) for layer in layers)
+        return tuple(layer.encoder_attn.source(encoded) for layer in self.decoder.layers)
 
 
 _SIZES: Final = {

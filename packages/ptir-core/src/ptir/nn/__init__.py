@@ -12,8 +12,8 @@ from ptir.nn.images import (
     relu6,
 )
 from ptir.nn.layers import (
-    Conv1d,
     Conv1D,
+    Conv1d,
     Embedding,
     ExpertLinear,
     LayerNorm,

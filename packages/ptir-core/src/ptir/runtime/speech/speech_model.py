@@ -122,8 +122,13 @@ class SpeechModel(Model):
         the probability that nobody speaks is above ``no_speech_threshold`` and tokens are unsure is
         left out; None keeps all. Raises ``AudioError``, ``UsageError`` and ``UnsupportedError``.
         """
-        options = {"language": language, "task": task, "timestamps": timestamps}
-        run = self.transcribing(audio, **options, no_speech_threshold=no_speech_threshold)
+        run = self.transcribing(
+            audio,
+            language=language,
+            task=task,
+            timestamps=timestamps,
+            no_speech_threshold=no_speech_threshold,
+        )
         for _ in run:
             pass
         return run.result

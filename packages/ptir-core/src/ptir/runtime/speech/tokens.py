@@ -48,17 +48,17 @@ class SpeechTokens:
     latest_first: int
 
     @staticmethod
-    def of(config: Mapping[str, Any], generation: Mapping[str, Any]) -> SpeechTokens:
+    def of(config: Mapping[str, Any], generation_config: Mapping[str, Any]) -> SpeechTokens:
         """What a checkpoint's two files say; raises ``CheckpointError``."""
         size = whole(config, "vocab_size")
-        read = _Reader(size, generation, config)
+        read = _Reader(size, generation_config, config)
         stamps = whole(config, "max_source_positions") + 1
         no_stamps = read.id("no_timestamps_token_id", size - stamps - 1)
         translate = no_stamps + 1 - BEHIND_TRANSLATE
-        ends = eos_token_ids(config, generation)
+        ends = eos_token_ids(config, generation_config)
         end = ends[0] if ends else translate - 1
         start = read.id("decoder_start_token_id", end + 1)
-        several = generation.get("is_multilingual", size != ENGLISH)
+        several = generation_config.get("is_multilingual", size != ENGLISH)
         if type(several) is not bool:
             read.refuse("is_multilingual", several, "true or false")
         by_place = dict(zip(LANGUAGES, range(start + 1, translate), strict=False))
@@ -117,7 +117,7 @@ class _Reader:
     """What is said of tokens, in the first of two files that says it."""
 
     size: int
-    generation: Mapping[str, Any]
+    generation_config: Mapping[str, Any]
     config: Mapping[str, Any]
 
     def refuse(self, key: str, found: Any, rule: str) -> None:
@@ -127,7 +127,7 @@ class _Reader:
         )
 
     def said(self, key: str) -> Any:
-        found = self.generation.get(key)
+        found = self.generation_config.get(key)
         return self.config.get(key) if found is None else found
 
     def id(self, key: str, usual: int) -> int:
