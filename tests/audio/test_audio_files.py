@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import io
 import struct
+import sys
 import time
 import tracemalloc
 import wave
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -166,3 +168,39 @@ def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
 def test_other_things_are_refused(given: Any, kind: type[Exception], words: str) -> None:
     with pytest.raises(kind, match=words):
         open_audio(given, RATE)
+
+
+class PretendedFile:
+    """What soundfile gives of bytes that begin with ``fLaC``."""
+
+    samplerate, frames = 8000, 4
+
+    def __init__(self, file: io.BytesIO) -> None:
+        if file.read(4) != b"fLaC":
+            raise PretendedError("Format not recognised.")
+
+    def __enter__(self) -> PretendedFile:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        pass
+
+    def read(self, dtype: str, always_2d: bool) -> Array:
+        assert always_2d
+        return np.array([[0, 1], [1, 1], [0, 0], [-1, 0]], dtype)
+
+
+class PretendedError(Exception):
+    """soundfile's."""
+
+
+def test_other_formats_are_read_by_soundfile(monkeypatch: pytest.MonkeyPatch) -> None:
+    pretended = SimpleNamespace(SoundFile=PretendedFile, SoundFileError=PretendedError)
+    monkeypatch.setitem(sys.modules, "soundfile", pretended)
+    np.testing.assert_array_equal(open_audio(b"fLaC....", 8000), [0.5, 1, 0, -0.5])
+    assert len(open_audio(b"fLaC....", 16000)) == 8
+    with pytest.raises(AudioError, match="no sound of a kind that is read: Format not"):
+        open_audio(b"text", 8000)
+    monkeypatch.setattr(PretendedFile, "frames", 10**9)
+    with pytest.raises(AudioError, match="has 125,000 seconds, and at most"):
+        open_audio(b"fLaC....", 8000)

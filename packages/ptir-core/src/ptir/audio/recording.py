@@ -67,9 +67,9 @@ def _checked(given: Array, rate: int) -> Array:
         )
     if not given.size:
         raise AudioError("the samples are none; give at least one")
+    _check_length(len(given) / rate, "the array")
     if not np.isfinite(given).all():
         raise AudioError("the samples hold what is no finite number; look at where they come from")
-    _check_length(len(given) / rate, "the array")
     return np.ascontiguousarray(given, np.float32)
 
 

@@ -58,12 +58,19 @@ class SpeechTokens:
         ends = eos_token_ids(config, generation_config)
         end = ends[0] if ends else translate - 1
         start = read.id("decoder_start_token_id", end + 1)
+        first_stamp = no_stamps + 1
+        if not 0 <= end < start < first_stamp <= size:
+            raise CheckpointError(
+                f"the tokens that end ({end}) and start ({start}) a text, the first timestamp"
+                f" ({first_stamp}) and vocab_size {size} must be in this order; check"
+                " generation_config.json"
+            )
         several = generation_config.get("is_multilingual", size != ENGLISH)
         if type(several) is not bool:
             read.refuse("is_multilingual", several, "true or false")
         by_place = dict(zip(LANGUAGES, range(start + 1, translate), strict=False))
         tasks = {"translate": translate, "transcribe": translate + 1}
-        found = SpeechTokens(
+        return SpeechTokens(
             size=size,
             start=start,
             end=end,
@@ -71,18 +78,11 @@ class SpeechTokens:
             tasks=read.ids("task_to_id", tasks) if several else {},
             no_speech=no_stamps - 1,
             no_stamps=no_stamps,
-            first_stamp=no_stamps + 1,
+            first_stamp=first_stamp,
             suppressed=(*read.listed("suppress_tokens"), no_stamps),
             suppressed_first=read.listed("begin_suppress_tokens"),
             latest_first=read.id("max_initial_timestamp_index", LATEST_FIRST),
         )
-        if not 0 <= found.end < found.start < found.first_stamp <= size:
-            raise CheckpointError(
-                f"the tokens that end ({found.end}) and start ({found.start}) a text, the first"
-                f" timestamp ({found.first_stamp}) and vocab_size {size} must be in this order;"
-                " check generation_config.json"
-            )
-        return found
 
     def prompt(self, language: str | None, task: str, *, timestamps: bool) -> list[int]:
         """What the decoder is given first."""
