@@ -215,9 +215,9 @@ def _heard(item: ModelRun, model: Any) -> float:
             raise Failed(Outcome.MISMATCH, "compare", text)
         chances.append(window.logprob)
     bounds = 2 * BOUND * expected(item.name, "scales")
-    places = [("sound", np.arange(len(chances)))]
-    found, wanted = np.array(chances), expected(item.name, "logprobs")
-    shares.append(_share("the mean log probability", found, wanted, bounds, places))
+    wanted, number_of = expected(item.name, "logprobs"), [("sound", np.arange(len(chances)))]
+    what = "the mean log probability"
+    shares.append(_share(what, np.array(chances), wanted, bounds, number_of))
     return max(shares)
 
 
