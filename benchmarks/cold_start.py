@@ -20,7 +20,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-CODE = "import sys\nfrom ptir.cli.main import main\nsys.exit(main())"
+CODE = "import sys\nfrom ptir.cli import main\nsys.exit(getattr(main, 'script', main.main)())"
+"""What the installed script does, in a tree that was not installed; old ones end as Python does."""
 
 
 def ptir(*arguments: str, cache: Path, more: Mapping[str, str] | None = None) -> str:
