@@ -29,7 +29,6 @@ from ptir.runtime.generate import GenerationRun
 from ptir.runtime.generation import Generation, SamplingOptions
 from ptir.runtime.session import Progress
 from ptir.runtime.session_state import SessionState
-from ptir.runtime.speculation import proposer_of
 from ptir.runtime.steps import Steps, all_logits
 from ptir.runtime.tokenizer import CheckpointText
 from ptir.text import Tokenizer
@@ -269,7 +268,11 @@ class Model(Displayed):
                 " model that runs"
             )
         ids = [self.encode(prompt) for prompt in prompts]
-        proposer = proposer_of(speculate, self, len(prompts), options)
+        proposer = None
+        if speculate is not None:
+            from ptir.runtime.speculation import proposer_of  # most runs propose nothing
+
+            proposer = proposer_of(speculate, self, len(prompts), options)
         if proposer is not None and proposer.heads and state is not None and not state.heads:
             raise UsageError(
                 "the state has none of the model's head, which speculate 'nextn' reads: make one"
