@@ -56,7 +56,7 @@ _LATER: Final = {
     "TranscriptRun": "speech",
     "perplexity": "likelihood",
 }
-"""What is imported when it is named, and its module: most models neither talk, see, hear nor embed."""
+"""What is imported when it is named, and its module: most neither talk, hear, see nor embed."""
 
 
 def __getattr__(name: str) -> Any:
