@@ -1,6 +1,6 @@
 """Whisper on a CPU: 30 s of sound by ptir beside Transformers, in alternating rounds.
 
-Samples go in. ``hear``: features and the encoder. ``transcribe``: these and a text of 125 tokens,
+Samples go in. ``hear``: features and the encoder. ``transcribe``: these and a text of 124 tokens,
 without timestamps, each the likeliest. Weights are random, the same for both; features, what the
 encoder gives and tokens are compared first. Ratios are taken within a round. Writes JSON; needs
 ``pip install torch transformers``.
