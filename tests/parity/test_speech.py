@@ -13,6 +13,7 @@ import transformers
 import ptir
 from ptir.runtime import SpeechModel, SpeechSegment
 from ptir.runtime.specs import shipped_tokenizer
+from ptir.runtime.speech.languages import LANGUAGES, language_code
 from ptir.runtime.speech.tokens import SpeechTokens
 
 pytestmark = pytest.mark.parity
@@ -199,3 +200,12 @@ def test_long_recordings_are_heard_as_transformers_does(
         if times is not None and segment.tokens[-1] >= ours.tokens.first_stamp:
             assert segment.end == pytest.approx(times[1], abs=1e-3)
             assert segment.start == pytest.approx(times[0], abs=1e-3) or alone(segment, times)
+
+
+def test_languages_are_those_of_transformers_in_their_order() -> None:
+    from transformers.models.whisper.tokenization_whisper import LANGUAGES as THEIRS
+
+    assert [*LANGUAGES] == [*THEIRS]
+    named = {code: name.lower().replace("_", " ") for code, name in LANGUAGES.items()}
+    assert named == THEIRS
+    assert {language_code(name, THEIRS) for name in THEIRS.values()} == {*THEIRS}

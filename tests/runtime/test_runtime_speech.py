@@ -100,6 +100,7 @@ def test_a_generation_config_is_taken_at_its_word() -> None:
         ({"suppress_tokens": "7"}, "suppress_tokens '7' must be a list of ids"),
         ({"lang_to_id": {}}, "lang_to_id {} must be an object"),
         ({"lang_to_id": {"<|en|>": 512}}, "lang_to_id 512 must be an id"),
+        ({"task_to_id": {"translate": 3}}, "must be an object .* with transcribe and translate"),
         ({"no_timestamps_token_id": 10**30}, "no_timestamps_token_id 1000"),
         ({"max_initial_timestamp_index": True}, "max_initial_timestamp_index True must be an id"),
         ({"is_multilingual": "yes"}, "is_multilingual 'yes' must be true or false"),
@@ -331,6 +332,10 @@ def micro(tmp_path: Path, **change: Any) -> Path:
         ({"num_mel_bins": 0}, "num_mel_bins 0 in config.json"),
         ({"num_mel_bins": 80}, "encoder.conv1.weight"),
         ({"max_source_positions": 10**9}, "max_source_positions 1000000000 in config.json"),
+        (
+            {"max_target_positions": 4},
+            "max_target_positions 4 in config.json must be an integer >= 5",
+        ),
         ({"max_target_positions": True}, "max_target_positions True in config.json"),
         ({"max_target_positions": 448}, "decoder.embed_positions.weight"),
         ({"vocab_size": 10**20}, "vocab_size 100000000000000000000 in config.json"),

@@ -24,6 +24,8 @@ Array = np.ndarray[Any, Any]
 
 LEAST: Final = 1e-10
 """The least power, whose logarithm is taken."""
+MOST_SAMPLES: Final = 1 << 25
+"""Of a window: half an hour of sound."""
 RANGE: Final = 8.0
 """What is this much below the greatest logarithm (80 dB) is raised to that."""
 
@@ -54,8 +56,8 @@ class FeatureSettings:
 
 _SETTINGS: Final = {
     "sampling_rate": (16000, 1000, 192_000),
-    "n_fft": (400, 16, 1 << 14),
-    "hop_length": (160, 1, 1 << 13),
+    "n_fft": (400, 16, 1 << 12),
+    "hop_length": (160, 1, 1 << 12),
 }
 """By key of ``preprocessor_config.json``: what it is unless it says so, the least and the most."""
 
@@ -84,6 +86,11 @@ def feature_settings(given: Mapping[str, Any], *, mels: int, frames: int) -> Fea
     rate, window, hop = found.values()
     if hop > window:
         raise CheckpointError(f"{where}: hop_length {hop} must be at most n_fft {window}")
+    if frames * hop > MOST_SAMPLES:
+        raise CheckpointError(
+            f"{where}: hop_length {hop} makes {frames * hop:,} samples of the {frames:,} frames of"
+            f" config.json, and at most {MOST_SAMPLES:,} are heard at a time; fetch both again"
+        )
     return FeatureSettings(rate, window, hop, mels, frames)
 
 

@@ -62,7 +62,7 @@ FIELDS: Final[Mapping[str, Whole | Real]] = {
     "max_position_embeddings": _POSITIONS,
     "sliding_window": _POSITIONS,
     "max_source_positions": Whole(1 << 16),
-    "max_target_positions": Whole(1 << 16),
+    "max_target_positions": Whole(1 << 16, low=5),
     "num_mel_bins": Whole(1 << 10),
     "d_model": _WIDTH,
     "encoder_ffn_dim": _WIDTH,

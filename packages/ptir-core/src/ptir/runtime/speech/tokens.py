@@ -75,7 +75,7 @@ class SpeechTokens:
             start=start,
             end=end,
             languages=read.ids("lang_to_id", by_place) if several else {},
-            tasks=read.ids("task_to_id", tasks) if several else {},
+            tasks=read.ids("task_to_id", tasks, needed=TASKS) if several else {},
             no_speech=no_stamps - 1,
             no_stamps=no_stamps,
             first_stamp=first_stamp,
@@ -136,11 +136,12 @@ class _Reader:
         self._check(key, found)
         return int(found)
 
-    def ids(self, key: str, usual: Mapping[str, int]) -> dict[str, int]:
+    def ids(self, key: str, usual: Mapping[str, int], needed: Sequence[str] = ()) -> dict[str, int]:
         found = self.said(key)
         found = usual if found is None else found
-        if not isinstance(found, Mapping) or not found:
-            self.refuse(key, found, "an object of tokens and their ids")
+        if not isinstance(found, Mapping) or not found or not {*needed} <= {*found}:
+            also = f" with {' and '.join(needed)}" if needed else ""
+            self.refuse(key, found, f"an object of tokens and their ids{also}")
         for one in found.values():
             self._check(key, one)
         return {str(k).removeprefix("<|").removesuffix("|>"): i for k, i in found.items()}
