@@ -97,6 +97,8 @@ def test_a_checkpoint_says_how_features_are_made() -> None:
     found = feature_settings({"hop_length": 80, "feature_size": 8}, mels=8, frames=100)
     assert (found.rate, found.window, found.hop, found.seconds) == (16000, 400, 80, 0.5)
     assert feature_settings({}, mels=80, frames=3000).samples == 480000
+    unsaid = {"n_fft": None, "feature_size": None}
+    assert feature_settings(unsaid, mels=80, frames=3000).samples == 480000
 
 
 @pytest.mark.parametrize(

@@ -71,14 +71,14 @@ def feature_settings(given: Mapping[str, Any], *, mels: int, frames: int) -> Fea
     where = "preprocessor_config.json"
     found = dict[str, int]()
     for key, (usual, least, most) in _SETTINGS.items():
-        value = given.get(key, usual)
+        value = usual if given.get(key) is None else given[key]
         if type(value) is not int or not least <= value <= most:
             raise CheckpointError(
                 f"{where}: {key} {short(value)} must be an integer >= {least} and <= {most};"
                 " correct it, or fetch the file again"
             )
         found[key] = value
-    if given.get("feature_size", mels) != mels:
+    if given.get("feature_size") not in (None, mels):
         raise CheckpointError(
             f"{where}: feature_size {short(given['feature_size'])} and num_mel_bins {mels} in"
             " config.json must be equal; fetch both again"

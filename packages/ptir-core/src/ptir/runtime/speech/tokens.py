@@ -65,7 +65,8 @@ class SpeechTokens:
                 f" ({first_stamp}) and vocab_size {size} must be in this order; check"
                 " generation_config.json"
             )
-        several = generation_config.get("is_multilingual", size != ENGLISH)
+        several = generation_config.get("is_multilingual")
+        several = size != ENGLISH if several is None else several
         if type(several) is not bool:
             read.refuse("is_multilingual", several, "true or false")
         by_place = dict(zip(LANGUAGES, range(start + 1, translate), strict=False))
