@@ -20,13 +20,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-CODE = "import sys\nfrom ptir.cli.main import main\nsys.exit(main())"
+CODE = "import sys\nfrom ptir.cli import main\nsys.exit(getattr(main, 'script', main.main)())"
+"""What the installed script does, in a tree that was not installed; old ones end as Python does."""
 
 
 def ptir(*arguments: str, cache: Path, more: Mapping[str, str] | None = None) -> str:
     """What a run of ``ptir`` prints; ``more`` variables are in its environment."""
     environment = {**os.environ, **(more or {}), "PTIR_CACHE_DIR": str(cache)}
-    environment.pop("PYTHONDONTWRITEBYTECODE", None)  # an installed package has its byte code
+    environment["PYTHONDONTWRITEBYTECODE"] = ""  # an installed package has its byte code
     environment["PYTHONPYCACHEPREFIX"] = str(cache / "bytecode")
     command = [sys.executable, "-c", CODE, *arguments]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)

@@ -68,12 +68,14 @@ def compile_rows(given: argparse.Namespace, trees: Trees) -> list[Row]:
     rows = list[Row]()
     for length in (1, PROMPT):
         seconds = _nothing()
-        for _ in range(given.rounds):
+        for number in range(given.rounds + 1):  # the first one writes byte code
             for tree, environment in trees.items():
                 with tempfile.TemporaryDirectory() as cache:
                     options = {"environment": environment, **_given_as(given, name)}
                     with Worker("steps", given.threads, cache, **options) as worker:
-                        seconds[tree].append(sum(worker.call("compiled", length)))
+                        spent = sum(worker.call("compiled", length))
+                if number:
+                    seconds[tree].append(spent)
         rows.append(row(name, f"step of {length} compiled cold", seconds))
     return rows
 

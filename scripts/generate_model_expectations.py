@@ -25,14 +25,18 @@ import transformers
 
 import ptir_testsuite.corpus
 from ptir.checkpoint import save_folder
+from ptir.runtime.speech.tokens import SpeechTokens
 from ptir_testsuite.corpus.models import (
     BOUND,
     ENCODED,
     FILE,
+    HEARD,
     LENGTHS,
     NEW,
+    SPOKEN,
     SUBJECTS,
     checkpoint,
+    features,
 )
 from ptir_testsuite.corpus.models import (
     expectations as kept,
@@ -68,8 +72,11 @@ def wide(name: str) -> Iterator[None]:
 def opened(name: str, folder: Path) -> Any:
     """The model in Transformers, in float64."""
     where = save_folder(checkpoint(name), folder / name)
-    encodes = SUBJECTS[name].kinds == ENCODED
-    family = transformers.AutoModel if encodes else transformers.AutoModelForCausalLM
+    families = {
+        ENCODED: transformers.AutoModel,
+        HEARD: transformers.WhisperForConditionalGeneration,
+    }
+    family = families.get(SUBJECTS[name].kinds, transformers.AutoModelForCausalLM)
     found = family.from_pretrained(where, dtype=torch.float64, attn_implementation="eager")
     return found.eval()
 
@@ -150,6 +157,52 @@ def vectors(name: str, model: Any) -> dict[str, Array]:
     }
 
 
+@torch.no_grad()
+def heard(name: str, model: Any) -> dict[str, Array]:
+    """The arrays of a model of speech: logits of prompts behind sounds, and tokens of the sounds.
+
+    The token that says that no times are told is never one of these.
+    """
+    config = SUBJECTS[name].config or {}
+    tokens = SpeechTokens.of(config, {})
+    start = tokens.prompt(*SPOKEN, timestamps=False)
+
+    def logits(number: int, row: list[int]) -> Array:
+        sound = torch.from_numpy(features(name, number)).double().T[None]
+        result: Array = model(sound, decoder_input_ids=torch.tensor([row])).logits[0].numpy()
+        assert result.dtype == np.float64
+        return result
+
+    rows = [
+        Draws("prompt", name, length, 0).below(tokens.size, length).tolist() for length in LENGTHS
+    ]
+    padded = np.full((len(rows), max(LENGTHS)), -1, np.int32)
+    room = config["max_target_positions"] - len(start)
+    said = np.zeros((len(rows), room), np.int32)
+    chances, scales = np.zeros((2, len(rows), room))
+    for number, row in enumerate(rows):
+        padded[number, : len(row)] = row
+        text = [*start]
+        for place in range(room):
+            last = logits(number, text)[-1]
+            scales[number, place] = np.abs(last).max()
+            last[tokens.no_stamps] = -np.inf
+            second, first = np.sort(last)[-2:]
+            if first - second < AHEAD * scales[number, place] or last.argmax() == tokens.end:
+                raise SystemExit(f"{name}: token {place} of sound {number} is a close call, or end")
+            said[number, place] = last.argmax()
+            chances[number, place] = first - np.logaddexp.reduce(last)
+            text.append(int(last.argmax()))
+    found = np.concatenate([logits(number, row) for number, row in enumerate(rows)])
+    return {
+        f"{name}.prompts": padded,
+        f"{name}.logits": found.astype(np.float32),
+        f"{name}.tokens": said,
+        f"{name}.logprobs": chances.mean(axis=1).astype(np.float32),
+        f"{name}.scales": scales.mean(axis=1).astype(np.float32),
+    }
+
+
 def main() -> None:
     """Write the file."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -162,8 +215,9 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         for name in names:
             model = opened(name, Path(folder))
-            if SUBJECTS[name].kinds == ENCODED:
-                arrays |= vectors(name, model)
+            others = {ENCODED: vectors, HEARD: heard}
+            if SUBJECTS[name].kinds in others:
+                arrays |= others[SUBJECTS[name].kinds](name, model)
                 continue
             with wide(name):  # not for reading the file
                 arrays |= expectations(name, model)

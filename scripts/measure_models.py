@@ -26,8 +26,9 @@ import transformers
 
 import ptir
 from ptir.models import ModelDefinition
-from ptir.models.table import MODELS, READS, load_modules
+from ptir.models.table import HEARS, MODELS, READS, load_modules
 from ptir.runtime.specs import parameter_types
+from ptir.runtime.speech.tokens import SpeechTokens
 
 FILE: Final = Path(__file__).resolve().parent.parent / "docs" / "results" / "models.json"
 BACKENDS: Final = ("ref", "c", "opencl")
@@ -45,7 +46,9 @@ LARGEST: Final = 2_000_000_000
 
 def tiny(definition: ModelDefinition) -> tuple[str, Mapping[str, Any]]:
     """The name and configuration of a family's smallest preset."""
-    found = [row for row in definition.presets.items() if row[0].endswith("-tiny")]
+    rows = definition.presets.items()
+    found = [row for row in rows if row[0].endswith("-micro")]  # where NAME-tiny is a real model
+    found = found or [row for row in rows if row[0].endswith("-tiny")]
     if len(found) != 1:
         raise SystemExit(f"{definition.model_type}: one preset must be called NAME-tiny")
     return found[0]
@@ -148,6 +151,45 @@ def text_agreement(config: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     return rows
 
 
+def speech_agreement(config: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """By backend: how far logits are off, over the greatest, and whether a window's text is equal.
+
+    The text is that of the likeliest tokens, up to the end of the decoder's positions.
+    """
+    torch.manual_seed(4)
+    made = transformers.AutoConfig.for_model(**{**config, "begin_suppress_tokens": None})
+    model = transformers.WhisperForConditionalGeneration(made).eval()
+    with torch.no_grad():
+        for name, value in model.named_parameters():
+            scale = float("norm" in name and name.endswith("weight"))
+            value.normal_(scale, 0.3 if value.ndim < 2 else 1.3 * value[0].numel() ** -0.5)
+    tokens, rules = SpeechTokens.of(config, {}), model.generation_config
+    rules.no_timestamps_token_id, rules.is_multilingual = tokens.no_stamps, True
+    rules.lang_to_id = {f"<|{name}|>": number for name, number in tokens.languages.items()}
+    rules.task_to_id, rules.max_length = dict(tokens.tasks), config["max_target_positions"]
+    rules.suppress_tokens = [*range(tokens.end, tokens.size)]
+    rules.begin_suppress_tokens = None
+    frames, mels = 2 * config["max_source_positions"], config["num_mel_bins"]
+    rng = np.random.default_rng(0)
+    features = rng.standard_normal((1, frames, mels), np.float32)
+    text = rng.integers(0, config["vocab_size"], (1, config["max_target_positions"]))
+    given = torch.from_numpy(features).transpose(1, 2)
+    rows: dict[str, dict[str, Any]] = {}
+    with tempfile.TemporaryDirectory() as folder, torch.no_grad():
+        model.save_pretrained(folder)
+        wanted = model(given, decoder_input_ids=torch.from_numpy(text)).logits.numpy()
+        said = model.generate(given, language="en", task="transcribe")[0].tolist()
+        for backend in BACKENDS:
+            ours = ptir.load_model(folder, backend=backend)
+            found = ours.forward(text, features)
+            off = float(np.abs(found - wanted).max() / np.abs(wanted).max())
+            prompt = tokens.prompt("en", "transcribe", timestamps=False)
+            heard = ours.window(ours.hear(features[0]), prompt, timestamps=False)
+            same = [*heard.tokens] == said[-len(heard.tokens) :]
+            rows[backend] = {"off": off, "same_tokens": same}
+    return rows
+
+
 def _seen(model: Any, kind: str, pixels: Any) -> Any:
     """What Transformers gives of images whose size is not the one of the positions."""
     if kind == "clip":
@@ -183,7 +225,8 @@ def measured(definition: ModelDefinition) -> dict[str, Any]:
     """The row of a family."""
     name, config = tiny(definition)
     if "generate" not in definition.capabilities:
-        measure = text_agreement if definition.capabilities == READS else image_agreement
+        others = {READS: text_agreement, HEARS: speech_agreement}
+        measure = others.get(definition.capabilities, image_agreement)
         return {"tiny": name, "agreement": measure(config), "speed": None}
     row: dict[str, Any] = {"tiny": name, "agreement": agreement(config)}
     sizes = {other: weights(definition, other) for other in definition.presets if other != name}

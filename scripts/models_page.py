@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from ptir.checkpoint.gguf.architectures.table import LAYOUTS
-from ptir.models.table import MODELS, READS, ModelDefinition, load_modules
+from ptir.models.table import HEARS, MODELS, READS, ModelDefinition, load_modules
 
 FILE: Final = Path(__file__).resolve().parent.parent / "docs" / "results" / "models.json"
 BACKENDS: Final = {"ref": "NumPy", "c": "C", "opencl": "PoCL"}
@@ -56,6 +56,14 @@ TEXTS_INTRO: Final = """
 What [encoders](guides/embed.md) do, by their heads, and how far the vectors of tokens were off for
 a text of 40 through the tiny preset with random weights, measured in the same way.
 """
+SPEECH_INTRO: Final = """
+## Models of speech
+
+What [models of speech](guides/transcribe.md) do, how far logits were off for 40 tokens behind a
+window of features through the smallest preset with random weights, and whether the text of a window
+was the same on all three, measured in the same way.
+"""
+SPEECH_HEAD: Final = ("`model_type`", "can", "off", "tokens", "`random:`")
 
 
 def page(note: str) -> str:
@@ -68,8 +76,9 @@ def page(note: str) -> str:
     families = kept["families"]
     parts = (
         *(note, intro, _table(families)),
-        *(IMAGES_INTRO, _images(families, reads=False)),
-        *(TEXTS_INTRO, _images(families, reads=True)),
+        *(IMAGES_INTRO, _images(families)),
+        *(TEXTS_INTRO, _images(families, READS)),
+        *(SPEECH_INTRO, _images(families, HEARS)),
     )
     return "\n".join(parts) + "\n"
 
@@ -78,16 +87,20 @@ def _generates(definition: ModelDefinition) -> bool:
     return "generate" in definition.capabilities
 
 
-def _images(families: dict[str, Any], *, reads: bool) -> str:
-    """The table of models of images, or of encoders."""
-    lines = ["| " + " | ".join(IMAGES_HEAD) + " |", "|" + "---|" * len(IMAGES_HEAD)]
+def _images(families: dict[str, Any], capabilities: tuple[str, ...] = ()) -> str:
+    """The table of models of images, or of those that can do what encoders or speech do."""
+    head = SPEECH_HEAD if capabilities == HEARS else IMAGES_HEAD
+    lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
     for name, one in sorted(MODELS.items()):
-        if _generates(one) or not one.presets or (one.capabilities == READS) != reads:
+        kind = one.capabilities if one.capabilities in (READS, HEARS) else ()
+        if _generates(one) or not one.presets or kind != capabilities:
             continue
         rows = families[name]["agreement"]
         off = ", ".join(f"{rows[backend]['off']:.0e}" for backend in BACKENDS)
         presets = ", ".join(f"`{preset}`" for preset in one.presets)
-        lines.append(f"| `{name}` | {', '.join(one.capabilities)} | {off} | {presets} |")
+        cells = [f"`{name}`", ", ".join(one.capabilities), off]
+        cells += [_tokens(rows)] if capabilities == HEARS else []
+        lines.append(f"| {' | '.join((*cells, presets))} |")
     return "\n".join(lines)
 
 
@@ -99,13 +112,17 @@ def _table(families: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def _tokens(rows: dict[str, Any]) -> str:
+    return "same" if all(one["same_tokens"] for one in rows.values()) else "differ"
+
+
 def _cells(model_type: str, row: dict[str, Any]) -> Iterator[str]:
     rows = row["agreement"]
     kinds = sorted({name for name, one in LAYOUTS.items() if one.model_type == model_type})
     yield f"`{model_type}`"
     yield ", ".join(f"`{name}`" for name in kinds)
     yield ", ".join(f"{rows[name]['off']:.0e}" for name in BACKENDS)
-    yield "same" if all(one["same_tokens"] for one in rows.values()) else "differ"
+    yield _tokens(rows)
     names = [f"`{name}`" for name in MODELS[model_type].presets]
     yield ", ".join(names)
     speed = row["speed"]

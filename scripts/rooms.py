@@ -45,6 +45,7 @@ ROOMS: Final[dict[str, dict[str, str]]] = {
         "text": "tokenizers, also of GGUF files, stop strings; see [tokenizers.md](tokenizers.md); "
         "`chat_template`: messages as prompts",
         "vision": "opening images safely, preparing them as a checkpoint says, names of classes",
+        "audio": "opening recordings safely, other rates, log-mel features",
         "plugins": "every hook, and the manager",
         "runtime": "loading, generation, conversations, the model handle, prepacked weights, "
         "calibration, the list of models",

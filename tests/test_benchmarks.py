@@ -155,7 +155,11 @@ def test_a_tree_is_measured_by_its_own_packages_or_not_at_all(
         package.mkdir(parents=True)
         (package / "__init__.py").touch()
     sources = sorted(str(package.parent) for package in packages)
-    assert trees.importing(tmp_path) == {"PYTHONPATH": os.pathsep.join(sources)}
+    assert trees.importing(tmp_path) == {
+        "PYTHONPATH": os.pathsep.join(sources),
+        "PYTHONDONTWRITEBYTECODE": "",
+        "PYTHONPYCACHEPREFIX": str(tmp_path / "build" / "bytecode"),
+    }
     for package in packages:  # this tree's own is found in its place
         (package / "__init__.py").unlink()
         words = rf"{package.name} is imported from .*, and not from "

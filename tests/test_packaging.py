@@ -18,7 +18,7 @@ PACKAGES = sorted(path.parent.name for path in REPOSITORY.glob("packages/*/pypro
 each_package = pytest.mark.parametrize("package", PACKAGES)
 
 ENTRIES = {
-    "ptir-core": {"scripts": {"ptir": "ptir.cli.main:main"}},
+    "ptir-core": {"scripts": {"ptir": "ptir.cli.main:script"}},
     "ptir-backend-ref": {"ptir.backends": {"ref": "ptir_backend_ref:backend"}},
     "ptir-backend-c": {"ptir.backends": {"c": "ptir_backend_c:backend"}},
     "ptir-backend-opencl": {"ptir.backends": {"opencl": "ptir_backend_opencl:backend"}},
@@ -30,7 +30,7 @@ ENTRIES = {
 }
 LINUX = "platform_system == 'Linux' and platform_machine == 'x86_64'"
 EXTRAS = {
-    "ptir-core": {"vision": ["pillow>=11"]},
+    "ptir-core": {"audio": ["soundfile>=0.12"], "vision": ["pillow>=11"]},
     "ptir-backend-c": {"zig": ["ziglang>=0.13"]},
     "ptir-backend-opencl": {
         "cpu": [f"intel-opencl-rt; {LINUX}", f"intel-cmplr-lib-rt; {LINUX}"],

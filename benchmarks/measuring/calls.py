@@ -9,7 +9,7 @@ from typing import Any, Final
 
 PAUSE: Final = 0.05
 """Seconds before each: threads of a peer keep a core busy for a while after a call."""
-BARS: Final = {"torch": 1.5, "onnxruntime": 1.2}
+BARS: Final = {"torch": 1.5, "onnxruntime": 1.2, "transformers": 1.5}
 """How many times as fast as the best of each library ptir is to be."""
 CLOCKS: Final = {"wall": time.perf_counter, "cpu": time.process_time}
 """``cpu`` counts the seconds of processors: a machine that others use too tells little else."""

@@ -37,10 +37,15 @@ def checked_out(commit: str) -> Iterator[Path]:
 def importing(tree: Path) -> dict[str, str]:
     """The environment of a process that imports the packages of a tree.
 
+    Byte code is written beside what the tree builds: an installed package has its own.
     Raises ``RuntimeError`` where it would import others: then two trees would be compared with one.
     """
     sources = sorted(str(place) for place in tree.glob("packages/*/src"))
-    environment = {"PYTHONPATH": os.pathsep.join(sources)}
+    environment = {
+        "PYTHONPATH": os.pathsep.join(sources),
+        "PYTHONDONTWRITEBYTECODE": "",
+        "PYTHONPYCACHEPREFIX": str(tree / "build" / "bytecode"),
+    }
     command = (sys.executable, "-c", FIND, *PACKAGES)
     made = subprocess.run(
         command, env={**os.environ, **environment}, capture_output=True, text=True, check=True

@@ -1,4 +1,7 @@
-"""What a process loads that finds all its kernels on disk: nothing that writes or chooses them."""
+"""What a process loads that finds all its kernels on disk: nothing that writes or chooses them.
+
+Nor what only some models or calls need: each module costs about a millisecond of every start.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,8 @@ from ptir.backend import Target
 UNUSED = (
     *("ptir.codegen.compile", "ptir.codegen.kernel_ir", "ptir.codegen.partitioned"),
     *("ptir.partition", "ptir.rewrite.patterns", "ptir.rewrite.awkward", "ptir.passes.benchmark"),
+    *("ptir.runtime.chat", "ptir.runtime.likelihood", "ptir.runtime.speculation"),
+    *("ptir.text.chat_template", "ptir.capture.streamed", "ptir.params.streaming"),
     *("click", "html"),
 )
 ONE_TOKEN = f"""

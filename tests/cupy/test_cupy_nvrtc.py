@@ -16,7 +16,7 @@ from ptir.codegen.families import FAMILIES
 from ptir.errors import BackendUnavailable, CompileError
 from ptir.models import gpt2
 from ptir.models.table import MODELS, load_modules
-from ptir.runtime import TextModel
+from ptir.runtime import SpeechModel, TextModel
 from ptir_backend_cupy import disassembly, nvrtc, offline, platforms
 from ptir_backend_cupy.nvrtc import Nvrtc
 from ptir_backend_cupy.prelude import prelude
@@ -99,20 +99,35 @@ def nothing_spills(suite: offline.OfflineDevice) -> None:
     assert not large, large[0]
 
 
+SCORED = {"linear", "row_reduction"}
+OTHERS: dict[str, set[str]] = {
+    "bert-tiny": SCORED | {"attention"},
+    "mpnet-tiny": SCORED,  # whose scores have a bias
+    "modernbert-tiny": SCORED | {"attention"},
+    "whisper-micro": SCORED | {"attention", "convolution", "cache"},
+}
+"""Families of kernels of models that do not generate, by what they are called."""
+
+
 @pytest.mark.slice(1)
-@pytest.mark.parametrize("name", ["bert-tiny", "mpnet-tiny", "modernbert-tiny"])
-def test_an_encoder_compiles(name: str, compiler: Nvrtc) -> None:
+@pytest.mark.parametrize("name", OTHERS)
+def test_a_model_that_reads_or_hears_compiles(name: str, compiler: Nvrtc) -> None:
     backend = offline.OfflineBackend((90,))
     model = ptir.load_model(f"random:{name}", backend=backend.target)
-    assert isinstance(model, TextModel)
-    model.computed(np.ones((3, 40), np.int32))
+    if isinstance(model, SpeechModel):
+        heard = model.hear(model.features(np.ones(16000, np.float32)))
+        prompt = model.tokens.prompt("en", "transcribe", timestamps=True)
+        assert model.window(heard, prompt, timestamps=True).tokens
+    else:
+        assert isinstance(model, TextModel)
+        model.computed(np.ones((3, 40), np.int32))
     rows = list(offline.rows(backend.kernels))
     spilled = [row for row in rows if row.is_hot and (row.resources.spilled or row.resources.stack)]
     assert not spilled, spilled[0]
     assert {*backend.kernels.launched} <= {row.kernel for row in rows}
     families = {row.family for row in rows}
-    assert families >= {"linear", "row_reduction"}
-    assert ("attention" in families) == (name != "mpnet-tiny")  # whose scores have a bias
+    assert families >= OTHERS[name]
+    assert ("attention" in families) == ("attention" in OTHERS[name])
 
 
 def streamed(codes: dict[str, list[str]]) -> dict[str, list[str]]:

@@ -266,7 +266,7 @@ def test_random_scales_lie_around_1_and_biases_around_0() -> None:
     ("spec", "kind", "words"),
     [
         ("random:gpt3", UsageError, "unknown random model 'gpt3' .nearest: gpt2, "),
-        ("nowhere", UsageError, "no such file or folder; a model is `demo`, random:NAME"),
+        ("xyzzy", UsageError, "no such file or folder; a model is `demo`, random:NAME"),
         ("./no/where", UsageError, "no such file or folder"),
         ("dmo", UsageError, "no such file or folder .nearest: demo.;"),
         ("gpt2", UsageError, "no such file or folder .nearest: random:gpt2"),

@@ -15,6 +15,7 @@ from ptir_testsuite.corpus.composites import CALLS, CompositeCall
 from ptir_testsuite.corpus.models import (
     ENCODED,
     GROUP,
+    HEARD,
     LENGTHS,
     SUBJECTS,
     expected,
@@ -26,6 +27,7 @@ from ptir_testsuite.mutants import Correct
 from ptir_testsuite.mutants.models import Mixing, Near
 from ptir_testsuite.running.finding import item_of
 from ptir_testsuite.running.items import described, items, profiles, run_item
+from ptir_testsuite.running.kinds import models as kinds_of_models
 from ptir_testsuite.running.kinds.composites import STORED, run_composite
 from ptir_testsuite.running.outcomes import Outcome
 from ptir_testsuite.running.replay import _told
@@ -88,6 +90,11 @@ def test_prompts_are_of_several_lengths_and_models_say_something():
             vectors = expected(name, "vectors")
             assert len(vectors) == sum(LENGTHS) and np.ptp(vectors, axis=0).min() > 0.1, name
             continue
+        if SUBJECTS[name].kinds == HEARD:
+            # its text repeats itself, and what is heard shows in every number
+            assert np.ptp(expected(name, "logits"), axis=0).min() > 0.1, name
+            assert len({*expected(name, "logprobs").tolist()}) == len(LENGTHS)
+            continue
         assert len({*expected(name, "tokens").ravel().tolist()}) >= 6, name
 
 
@@ -100,6 +107,18 @@ def test_a_window_of_another_width_is_seen(reach, monkeypatch, setting):
     found = run_item(row_of("modernbert", "f32", "vectors"), setting)
     assert found.outcome is Outcome.MISMATCH, found.message
     assert "the vector of prompt" in found.message and "position" in found.message
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_other_sound_is_heard(seed, monkeypatch, setting):
+    """In the logits of prompts, or, where these are as they must be, in a window's tokens."""
+    right = kinds_of_models.features
+    numbers = iter([0, 0] if seed == 0 else [0, 1, 2, 3, 1, 0, 2, 3])
+    monkeypatch.setattr(kinds_of_models, "features", lambda name, n: right(name, next(numbers)))
+    found = run_item(row_of("whisper", "f32", "heard"), setting)
+    assert found.outcome is Outcome.MISMATCH, found.message
+    said = "the logit of prompt 1" if seed == 0 else "the mean log probability"
+    assert said in found.message or "the tokens of sound" in found.message
 
 
 @pytest.mark.parametrize(

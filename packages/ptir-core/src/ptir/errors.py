@@ -86,6 +86,12 @@ class ImageError(PtirError):
     code = "PTIR-303"
 
 
+class AudioError(PtirError):
+    """A recording is missing, damaged, empty, of a kind that is not read, or too long."""
+
+    code = "PTIR-304"
+
+
 class PluginError(PtirError):
     """A plugin distribution is broken, incompatible or claims a name twice."""
 

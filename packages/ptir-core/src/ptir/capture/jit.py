@@ -14,11 +14,11 @@ from typing import Any, Final, Generic, ParamSpec, TypeVar
 from ptir import events
 from ptir.backend.buffer import Buffer
 from ptir.backend.contract import Feeds, Handle, Options, Target
+from ptir.capture.bound import bound_plan
 from ptir.capture.build import Captured, build, pending_nodes, target_of
 from ptir.capture.creation import adopted, tensor
 from ptir.capture.lazy import buffer_of, default_target, materialize
 from ptir.capture.plan import Plan, checks_indices
-from ptir.capture.streamed import bound_plan
 from ptir.capture.tensor import Tensor, from_handle, full
 from ptir.capture.trace import Tracing, symbol, tracing
 from ptir.capture.tree import Assembler, Structure, assembler, flatten, spans, unflatten

@@ -16,9 +16,9 @@ from typing import Any
 from ptir.backend import registry
 from ptir.backend.buffer import Buffer
 from ptir.backend.contract import Backend, Target
+from ptir.capture.bound import bound_plan
 from ptir.capture.build import build, payload_of, pending_nodes, source_refs, target_of
 from ptir.capture.plan import Parameter
-from ptir.capture.streamed import bound_plan
 from ptir.capture.trace import Symbol, tracing
 from ptir.errors import CaptureError, UsageError
 from ptir.ir.graph import SOURCE, Node, Ref

@@ -12,7 +12,7 @@ from ptir import events
 from ptir.backend.contract import Feeds, Handle, Options, Queue, Target, repeat_by_runs
 from ptir.capture.derived_runs import runs_of
 from ptir.capture.observed import observed
-from ptir.capture.plan import PLANS, Deriving, Parameter, Plan, checks_indices, plan_for
+from ptir.capture.plan import PLANS, Deriving, Parameter, Plan, plan_for
 from ptir.errors import UsageError
 from ptir.ir.program import Program
 from ptir.params.mapped_files import BoundParameters
@@ -255,27 +255,18 @@ def _give_up(stream: StreamedParameters) -> None:
         plan.give_up()
 
 
-def bound_plan(
+def bound_streamed_plan(
     program: Program,
     parameters: Mapping[str, Parameter],
     target: Target,
-    options: Options | None = None,
-    name: str = "",
-) -> tuple[Plan, tuple[Handle, ...]]:
-    """``plan_for``, and the handles of its parameters; none where these come and go by themselves.
-
-    ``parameters`` are what the program's parameter ports stand for.
-    """
-    streams = {p.store.streamed for p in parameters.values()} - {None}
-    if not streams:
-        plan = plan_for(program, target, options, name)
-        return plan, plan.bind(parameters)
-    (stream,) = streams
-    assert stream is not None
-    asked = options or Options(check_indices=checks_indices())
+    options: Options,
+    name: str,
+    stream: StreamedParameters,
+) -> tuple[StreamedPlan, BoundParameters]:
+    """``ptir.capture.bound.bound_plan`` for parameters that come and go under a budget."""
     while True:
         stream.drop_all()  # the program's intermediates are allocated where they were
-        staged = replace(asked, staged=True, largest=stream.largest)
+        staged = replace(options, staged=True, largest=stream.largest)
         try:
             plan = streamed_plan(plan_for(program, target, staged, name), parameters)
             return plan, BoundParameters((), (), parameters)

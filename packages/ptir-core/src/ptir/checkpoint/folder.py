@@ -29,6 +29,8 @@ TOKENIZER_CONFIG: Final = "tokenizer_config.json"
 PREPROCESSOR_CONFIG: Final = "preprocessor_config.json"
 PROCESSOR_CONFIG: Final = "processor_config.json"
 """How a model's inputs are prepared, one kind of input to a key."""
+PROCESSORS: Final = ("image_processor", "feature_extractor")
+"""The keys there of images and of sound."""
 CHAT_TEMPLATE: Final = "chat_template.jinja"
 CHAT_TEMPLATES: Final = "additional_chat_templates"
 """The folder of those that have a name."""
@@ -78,7 +80,7 @@ class Checkpoint:
     separate ``chat_template.jinja`` appears as ``tokenizer_config["chat_template"]``, several
     templates (also those of GGUF files) as a list of objects with ``name`` and ``template``.
     ``files`` holds the weight files, ``said_by`` is what the configuration was read from.
-    ``preprocessor_config`` says how images are prepared; it is empty when the checkpoint does not.
+    ``preprocessor_config`` says how images or sound are prepared; it is empty where nothing does.
     ``sentence_files`` are the texts of what sentence-transformers says, by path, if it is such.
     """
 
@@ -230,14 +232,14 @@ def _optional_json(path: Path) -> dict[str, Any]:
 
 
 def _preprocessor_config(path: Path) -> dict[str, Any]:
-    """What the file for images alone says, else the part for images of that for all inputs."""
+    """What the file for images or sound alone says, else their part of that for all inputs."""
     if (path / PREPROCESSOR_CONFIG).is_file():
         return read_json_object(path / PREPROCESSOR_CONFIG)
-    found = _optional_json(path / PROCESSOR_CONFIG).get("image_processor", {})
+    said = _optional_json(path / PROCESSOR_CONFIG)
+    part = next((one for one in PROCESSORS if one in said), PROCESSORS[0])
+    found = said.get(part, {})
     if not isinstance(found, dict):
-        raise CheckpointError(
-            f"{path / PROCESSOR_CONFIG}: image_processor {short(found)} must be an object"
-        )
+        raise CheckpointError(f"{path / PROCESSOR_CONFIG}: {part} {short(found)} must be an object")
     return found
 
 

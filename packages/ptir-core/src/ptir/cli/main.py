@@ -17,11 +17,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Final
+from typing import Final, NoReturn
 
 import click
 
 from ptir.cli import show
+from ptir.cli.process import end_process
 from ptir.cli.streams import open_streams, reader_gone, results_alone
 from ptir.errors import PtirError, unknown_name
 from ptir.switches import SWITCHES, switched_on
@@ -44,6 +45,7 @@ COMMANDS: Final = (
     CommandRow("classify", "ptir.cli.classify", "Say which classes texts or images are of."),
     CommandRow("rerank", "ptir.cli.rerank", "Sort documents by how well they answer a query."),
     CommandRow("fill", "ptir.cli.fill", "Say which words fit where one is masked."),
+    CommandRow("transcribe", "ptir.cli.transcribe", "Write down what is said in recordings."),
     CommandRow("forward", "ptir.cli.forward", "Compute logits, without generating."),
     CommandRow("bench", "ptir.cli.bench", "Measure prefill and decoding speed."),
     CommandRow("eval", "ptir.cli.eval", "Measure how well a model predicts a text."),
@@ -168,6 +170,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _failed(error)
     with results_alone(), seldom_collected():
         return _run(args)
+
+
+def script() -> NoReturn:
+    """What the installed script ``ptir`` calls: ``main``, as all that this process does."""
+    end_process(main())
 
 
 @contextmanager

@@ -9,6 +9,7 @@ from typing import Any, Final, Protocol
 
 from ptir.capture.tensor import Tensor
 from ptir.errors import PluginError, UsageError, unknown_name
+from ptir.models.causal import Decoder
 from ptir.models.key_layouts import KeyLayout
 from ptir.nn.state import LayerState, State
 from ptir.params.source import ParamSource
@@ -20,6 +21,8 @@ SEES: Final = ("classify", "embed", "forward", "trace")
 """What a model of images can do."""
 MATCHES: Final = (*SEES, "embed_texts")
 """What a model of images and texts can do."""
+HEARS: Final = ("transcribe", "forward", "trace")
+"""What a model of speech can do."""
 READS: Final = ("embed", "classify", "classify_tokens", "rerank", "fill", "forward", "trace")
 """What a model that reads whole texts can do; which of it depends on its head."""
 
@@ -45,6 +48,20 @@ class CausalModel(Protocol):
 
         Only the first ``count[b]`` tokens of row b are real. Logits are f32[B,V] of each row's
         last real token, or f32[B,T,V] when ``every`` is set.
+        """
+        ...
+
+
+class SpeechNetwork(Protocol):
+    """What transcribing needs of a bound model of speech."""
+
+    decoder: Decoder
+    """What reads and writes tokens (``CausalModel``); its states are ``CrossKeysValues``."""
+
+    def __call__(self, features: Tensor) -> State:
+        """What is heard in log-mel features f32[B,F,M], as the decoder attends to it.
+
+        By layer keys and values f32[B,H,S,D]: the last two tensors of its state.
         """
         ...
 
@@ -105,8 +122,9 @@ class ModelDefinition:
     ``layers`` is the config's key for their number and what their tensors' names begin with
     (``("n_layer", "h.")``), so that a number nobody stored is refused before they are built.
     ``capabilities`` name what a model of it can do: ``GENERATES``, ``SEES`` for one that takes
-    images, ``READS`` for an encoder of text. ``arrange`` brings a configuration and parameters as
-    any library writes them into one form; ``key_layouts`` are the names by which encoders do it.
+    images, ``READS`` for an encoder of text, ``HEARS`` for one that takes speech. ``arrange``
+    brings a configuration and parameters as any library writes them into one form;
+    ``key_layouts`` are the names by which encoders do it.
     ``preprocessing`` is what stands for a ``preprocessor_config.json`` that is not there.
     """
 
@@ -181,6 +199,7 @@ MODULES: Final[dict[str, str]] = {
     "distilbert": "ptir.models.bert",
     "mpnet": "ptir.models.bert",
     "modernbert": "ptir.models.modernbert",
+    "whisper": "ptir.models.whisper",
 }
 """The module that defines each architecture; imported when the first model is opened."""
 

@@ -13,6 +13,7 @@ from ptir.nn.images import (
 )
 from ptir.nn.layers import (
     Conv1D,
+    Conv1d,
     Embedding,
     ExpertLinear,
     LayerNorm,
@@ -29,6 +30,7 @@ __all__ = [
     "BatchNorm2d",
     "CausalConv1d",
     "Conv1D",
+    "Conv1d",
     "Conv2d",
     "Embedding",
     "ExpertLinear",

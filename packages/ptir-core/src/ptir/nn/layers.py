@@ -29,7 +29,7 @@ def fused_linear(x: Tensor, layers: Sequence[Linear]) -> tuple[Tensor, ...]:
 
     The layers' weights are joined, which is done once when they are loaded, so that one pass over
     ``x`` serves all. Neighbours whose weights are stored in different formats are joined format by
-    format, a product each. Either all have a bias or none.
+    format, a product each. A layer without a bias beside some that have one adds zeros.
     """
     runs = stored_alike([layer.weight for layer in layers])
     return tuple(
@@ -39,8 +39,11 @@ def fused_linear(x: Tensor, layers: Sequence[Linear]) -> tuple[Tensor, ...]:
 
 def _one_product(x: Tensor, layers: Sequence[Linear]) -> list[Tensor]:
     weight = F.concat_weights([layer.weight for layer in layers], axis=0)
-    biases = [layer.bias for layer in layers if layer.bias is not None]
-    together = F.linear(x, weight, F.concat(biases) if biases else None, layout="oi")
+    biased = any(layer.bias is not None for layer in layers)
+    biases = [
+        F.full((layer.outputs,), 0.0) if layer.bias is None else layer.bias for layer in layers
+    ]
+    together = F.linear(x, weight, F.concat(biases) if biased else None, layout="oi")
     ends = list(accumulate(layer.outputs for layer in layers))
     found = [
         together[..., end - layer.outputs : end] for layer, end in zip(layers, ends, strict=True)
@@ -60,6 +63,33 @@ class Conv1D(Module):
     def __call__(self, x: Tensor) -> Tensor:
         """Apply the layer to f32[...,size]."""
         return F.linear(x, self.weight, self.bias, layout="io")
+
+
+class Conv1d(Module):
+    """Convolution over time with weight ``[outputs, inputs, taps]`` and ``[outputs]`` biases.
+
+    As PyTorch stores them. ``padding`` zeros stand before the first step and behind the last.
+    """
+
+    def __init__(
+        self, inputs: int, outputs: int, taps: int, *, stride: int = 1, padding: int = 0
+    ) -> None:
+        self.weight = param(outputs, inputs, taps)
+        self.bias = param(outputs)
+        self.stride, self.padding = stride, padding
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Apply the layer: f32[N,T,inputs] to f32[N,OT,outputs]."""
+        batch, length, inputs = x.shape
+        found = F.conv2d(
+            x.reshape(batch, length, 1, inputs),
+            self.weight.reshape(*self.weight.shape, 1),
+            self.bias,
+            strides=(self.stride, 1),
+            padding=(self.padding, 0),
+            layout="oihw",
+        )
+        return found.reshape(batch, found.shape[1], found.shape[3])
 
 
 class Embedding(Module):

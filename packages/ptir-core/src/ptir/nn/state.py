@@ -106,6 +106,36 @@ class WindowKeysValues:
         return KeysValues(self.heads, self.head_dim)
 
 
+@dataclass(frozen=True)
+class CrossKeysValues:
+    """The keys and values of every position, and beside them those of what an encoder gave.
+
+    The latter are [batch, heads, source, head_dim] for its ``source`` positions: they are computed
+    once, before the first step, and steps leave them as they are.
+    """
+
+    trims: ClassVar[bool] = True
+
+    heads: int
+    head_dim: int
+    source: int
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What its tensors are called, in their order."""
+        return (*self.own.names, "source_keys", "source_values")
+
+    @property
+    def own(self) -> KeysValues:
+        """The state of the positions alone."""
+        return KeysValues(self.heads, self.head_dim)
+
+    def types(self, batch: int, capacity: int, cache_dtype: DType = F32) -> tuple[TensorType, ...]:
+        """Four tensors of ``cache_dtype``."""
+        seen = TensorType(cache_dtype, (batch, self.heads, self.source, self.head_dim))
+        return (*self.own.types(batch, capacity, cache_dtype), seen, seen)
+
+
 def keys_values(heads: int, head_dim: int, window: int | None) -> KeysValues | WindowKeysValues:
     """What a layer keeps that sees ``window`` positions back, itself included, or all (None)."""
     if window is None:

@@ -12,15 +12,17 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from functools import cached_property
-from typing import Any, Final, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 from ptir import events
 from ptir.params.ids import NamespaceId, ParamKey, derived
 from ptir.params.pages import MappedPages, mapping_of
 from ptir.params.source import Array, ParamSource, rows_of
 from ptir.params.storage import TypeRule, as_stored
-from ptir.params.streaming import StreamedParameters
 from ptir.types import TensorType
+
+if TYPE_CHECKING:
+    from ptir.params.streaming import StreamedParameters
 
 MOST_RUNS: Final = 64
 """Runs of rows that a parameter is read or computed in, at most: each costs something."""

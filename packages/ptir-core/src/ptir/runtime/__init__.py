@@ -5,14 +5,15 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any, Final
 
-from ptir.runtime.chat import Answer, AnswerPiece, AnswerRun, Conversation
 from ptir.runtime.generation import Generation, GenerationStats, Piece, SamplingOptions
 from ptir.runtime.handle import Model
-from ptir.runtime.likelihood import Perplexity, perplexity
 from ptir.runtime.load import load_model
 
 if TYPE_CHECKING:
+    from ptir.runtime.chat import Answer, AnswerPiece, AnswerRun, Conversation
     from ptir.runtime.image_model import ImageModel, ImageTextModel
+    from ptir.runtime.likelihood import Perplexity, perplexity
+    from ptir.runtime.speech import SpeechModel, SpeechSegment, Transcript, TranscriptRun
     from ptir.runtime.text_model import TextModel
     from ptir.text.found import Filled, Ranked, TokenLabel
 
@@ -31,8 +32,12 @@ __all__ = [
     "Piece",
     "Ranked",
     "SamplingOptions",
+    "SpeechModel",
+    "SpeechSegment",
     "TextModel",
     "TokenLabel",
+    "Transcript",
+    "TranscriptRun",
     "load_model",
     "perplexity",
 ]
@@ -40,13 +45,20 @@ __all__ = [
 
 _LATER: Final = {
     "Filled": "text_model",
+    **dict.fromkeys(("Answer", "AnswerPiece", "AnswerRun", "Conversation"), "chat"),
     "ImageModel": "image_model",
     "ImageTextModel": "image_model",
+    "Perplexity": "likelihood",
     "Ranked": "text_model",
+    "SpeechModel": "speech",
+    "SpeechSegment": "speech",
     "TextModel": "text_model",
     "TokenLabel": "text_model",
+    "Transcript": "speech",
+    "TranscriptRun": "speech",
+    "perplexity": "likelihood",
 }
-"""What is imported when it is named, and its module: most models neither see nor embed."""
+"""What is imported when it is named, and its module: most neither talk, hear, see nor embed."""
 
 
 def __getattr__(name: str) -> Any:

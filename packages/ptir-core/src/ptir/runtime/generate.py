@@ -22,11 +22,11 @@ from ptir.runtime.generation import (
 )
 from ptir.runtime.session import Progress, Session, capacity_for
 from ptir.runtime.session_state import SessionState
-from ptir.runtime.speculation import Proposer, SpeculativeSteps
 from ptir.text import StopMatcher
 
 if TYPE_CHECKING:
     from ptir.runtime.handle import Model
+    from ptir.runtime.speculation import Proposer
 
 Array = np.ndarray[Any, Any]
 
@@ -197,6 +197,8 @@ class GenerationRun:
         if self._proposer is None:
             return session.advance
         (row,) = self._rows
+        from ptir.runtime.speculation import SpeculativeSteps  # most runs propose nothing
+
         return SpeculativeSteps(session, self._proposer, row.text, self.stats).advance
 
     def _ahead(self) -> int:

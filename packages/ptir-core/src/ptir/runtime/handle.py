@@ -29,7 +29,6 @@ from ptir.runtime.generate import GenerationRun
 from ptir.runtime.generation import Generation, SamplingOptions
 from ptir.runtime.session import Progress
 from ptir.runtime.session_state import SessionState
-from ptir.runtime.speculation import proposer_of
 from ptir.runtime.steps import Steps, all_logits
 from ptir.runtime.tokenizer import CheckpointText
 from ptir.text import Tokenizer
@@ -37,6 +36,7 @@ from ptir.types import F32, DType, TensorType
 
 if TYPE_CHECKING:
     from ptir.runtime.chat import Answer, AnswerPiece, Conversation
+    from ptir.runtime.speech.transcript import Transcript
     from ptir.runtime.summary import Summary
     from ptir.text.chat_template import Message
     from ptir.text.found import Filled, Ranked, TokenLabel
@@ -268,7 +268,11 @@ class Model(Displayed):
                 " model that runs"
             )
         ids = [self.encode(prompt) for prompt in prompts]
-        proposer = proposer_of(speculate, self, len(prompts), options)
+        proposer = None
+        if speculate is not None:
+            from ptir.runtime.speculation import proposer_of  # most runs propose nothing
+
+            proposer = proposer_of(speculate, self, len(prompts), options)
         if proposer is not None and proposer.heads and state is not None and not state.heads:
             raise UsageError(
                 "the state has none of the model's head, which speculate 'nextn' reads: make one"
@@ -381,6 +385,10 @@ class Model(Displayed):
     ) -> list[tuple[Label, ...]]:
         """The likeliest classes of images or texts, for models with that capability."""
         self._lacks("classify")
+
+    def transcribe(self, audio: Any) -> Transcript:
+        """What is said in a recording, for models with that capability."""
+        self._lacks("transcribe")
 
     def _lacks(self, capability: str) -> NoReturn:
         kind = self.checkpoint.config.get("model_type")

@@ -6,7 +6,7 @@ import math
 import os
 import time
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -31,13 +31,12 @@ from ptir.models import ModelDefinition, definition
 from ptir.models.fields import whole
 from ptir.models.nextn import HEAD, HEADS, stored_heads
 from ptir.models.pooling import SENTENCE
-from ptir.models.table import READS
+from ptir.models.table import HEARS, READS
 from ptir.models.timm import named_by_timm
 from ptir.params.source import ParamSource, RenamedSource, stored_formats
 from ptir.params.stacked import stacked
 from ptir.params.storage import AUTO, TypeRule, cache_type, storage_rule
 from ptir.params.store import ParamStore
-from ptir.params.streaming import StreamedParameters, memory_budget
 from ptir.runtime.fast import fast_policies
 from ptir.runtime.handle import Model
 from ptir.runtime.held import held_parameters, packed_forms, types_taken
@@ -47,6 +46,8 @@ from ptir.runtime.specs import resolve
 from ptir.runtime.tokenizer import CheckpointText, text_of
 
 if TYPE_CHECKING:
+    from ptir.backend.contract import Target
+    from ptir.params.streaming import StreamedParameters
     from ptir.weights.affine_form import AffineForm
 
 
@@ -82,7 +83,7 @@ def load_model(
     ``BackendUnavailable``.
     """
     began = time.perf_counter()
-    budget = None if device_memory is None else memory_budget(device_memory)
+    limit = None if device_memory is None else _limited(device_memory)
     plugins.ensure_installed()
     checkpoint = prepared(resolve(os.fspath(model), seed=seed))
     storage_rule(dtype)  # an unknown name is an error before anything is read
@@ -94,12 +95,12 @@ def load_model(
     chosen = fast_policies(_multiplied(read, quant, types), target) if fast else {}
     asked = model_overrides(str(checkpoint.path), read.policies, chosen, overrides or {})
     held = held_parameters(read.module, read.source, quant, str(checkpoint.path))
-    place = prepacked if budget is None else streamed_weights
-    streamed = None if budget is None else StreamedParameters(budget, target)
+    place = prepacked if limit is None else streamed_weights
+    streamed = None if limit is None else limit(target)
     kept = place(checkpoint.files, target)
     store = ParamStore(held.source, target, types, held.keep_dtype, kept, streamed)
-    if budget is not None:
-        target.backend.limit_memory(target.device, budget)
+    if streamed is not None:
+        target.backend.limit_memory(target.device, streamed.budget)
     if "generate" not in read.architecture.capabilities:
         with errors_name(checkpoint.path):
             _check_variances(read.source)
@@ -137,6 +138,13 @@ def _check_variances(source: ParamSource) -> None:
             )
 
 
+def _limited(device_memory: str | int) -> Callable[[Target], StreamedParameters]:
+    """A budget, checked: what holds a target's parameters to it; raises ``UsageError``."""
+    from ptir.params.streaming import StreamedParameters, memory_budget  # most models have none
+
+    return partial(StreamedParameters, memory_budget(device_memory))
+
+
 def _handle(architecture: ModelDefinition) -> type[Model]:
     """The class of what a model of this architecture is used by."""
     if "generate" in architecture.capabilities:
@@ -145,6 +153,10 @@ def _handle(architecture: ModelDefinition) -> type[Model]:
         from ptir.runtime.text_model import TextModel
 
         return TextModel
+    if architecture.capabilities == HEARS:
+        from ptir.runtime.speech import SpeechModel
+
+        return SpeechModel
     from ptir.runtime.image_model import ImageModel, ImageTextModel  # most models see nothing
 
     return ImageTextModel if "embed_texts" in architecture.capabilities else ImageModel
@@ -193,7 +205,8 @@ def described_weights(checkpoint: Checkpoint) -> DescribedWeights:
     config, source = architecture.arrange(config, checkpoint.source)
     source = stacked(unprefixed(source, architecture), architecture.stacked)
     check_layers(architecture, config, source)
-    tied = ties_embeddings(config, source.names())
+    head = next(iter(architecture.tied), "lm_head.weight")
+    tied = ties_embeddings(config, source.names(), head)
     module = _built(checkpoint.path, architecture, {**config, "tie_word_embeddings": tied}, source)
     ignored = (*ignored, *(architecture.tied if tied else ()))
     check_parameters(module.parameters(), source, ignore=ignored, said_by=checkpoint.said_by)

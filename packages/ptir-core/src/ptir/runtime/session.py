@@ -17,7 +17,6 @@ import numpy as np
 from ptir.backend.contract import Target
 from ptir.capture.lazy import fetch
 from ptir.capture.plan import Plan
-from ptir.capture.streamed import check_together
 from ptir.capture.tensor import Tensor, from_handle
 from ptir.errors import UnsupportedError, UsageError
 from ptir.nn.state import State
@@ -156,6 +155,8 @@ class Session:
         With ``speculative`` those that verify proposals too. Raises ``UsageError`` where one does
         not do with the budget beside the others.
         """
+        from ptir.capture.streamed import check_together  # most models run without a budget
+
         self.watch(prompts, vocabulary)
         each = (self._tensor(np.zeros(self.batch, np.int32)) for _ in range(3))
         last, start, count = each  # one tensor in two places would be another program

@@ -165,11 +165,9 @@ def reads_head(speculate: str | Model | None, model: Model) -> bool:
 
 
 def proposer_of(
-    speculate: str | Model | None, model: Model, rows: int, options: SamplingOptions
-) -> Proposer | None:
+    speculate: str | Model, model: Model, rows: int, options: SamplingOptions
+) -> Proposer:
     """What ``Model.run`` means by ``speculate``; raises ``UsageError`` where it cannot be done."""
-    if speculate is None:
-        return None
     if rows != 1:
         raise UsageError(f"speculate with {rows} prompts: it serves one; leave it out")
     if options.repetition_penalty != 1:

@@ -78,9 +78,10 @@ def tune(
     for stays as it is and is not timed. Raises ``UnsupportedError``, and ``UsageError``
     where the cache folder cannot be written.
     """
-    if model.reads_texts:
+    if model.reads_texts or "transcribe" in model.capabilities:
+        does = "embeds or classifies texts" if model.reads_texts else "hears"
         raise UnsupportedError(
-            f"model {model.name!r} embeds or classifies texts, and implementations are timed in"
+            f"model {model.name!r} {does}, and implementations are timed in"
             " models that generate or that see images: name one with --override instead"
         )
     require_writable("what is timed")

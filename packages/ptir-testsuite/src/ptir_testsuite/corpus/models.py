@@ -123,9 +123,31 @@ _MODERNBERT: Final[dict[str, Any]] = {
 }
 
 
+_WHISPER: Final[dict[str, Any]] = {
+    "model_type": "whisper",
+    "vocab_size": 96,
+    "num_mel_bins": 16,
+    "d_model": 64,
+    "encoder_layers": 2,
+    "encoder_attention_heads": 4,
+    "encoder_ffn_dim": 96,
+    "decoder_layers": 2,
+    "decoder_attention_heads": 2,
+    "decoder_ffn_dim": 96,
+    "max_source_positions": 24,
+    "max_target_positions": 80,
+    "bos_token_id": 60,
+    "eos_token_id": 60,
+    "pad_token_id": 60,
+    "decoder_start_token_id": 61,
+    "begin_suppress_tokens": None,
+}
+
+
 GENERATED: Final = ("logits", "tokens", "alone")
 ENCODED: Final = ("vectors",)
-"""What is done with a model that generates, and with an encoder; keys of ``KINDS``."""
+HEARD: Final = ("heard",)
+"""What is done with a model that generates, an encoder, one of speech; keys of ``KINDS``."""
 
 
 @dataclass(frozen=True)
@@ -153,6 +175,7 @@ SUBJECTS: Final[dict[str, Subject]] = {
     "lfm2": Subject(("f32",), _LFM2, 127),
     "qwen3.5": Subject(("f32",), _QWEN3_5, 127),
     "modernbert": Subject(("f32", "bf16"), _MODERNBERT, 127, kinds=ENCODED),
+    "whisper": Subject(("f32", "bf16"), _WHISPER, 127, kinds=HEARD),
 }
 """The models, one of each kind of state among them, and an encoder, which has none.
 
@@ -166,6 +189,7 @@ KINDS: Final[dict[str, str]] = {
     "tokens": "prompts of several lengths continued together, with and without log probabilities",
     "alone": "each prompt continued by itself, as it was beside the others",
     "vectors": "a vector for each token of texts of several lengths, in one batch and one by one",
+    "heard": "logits of prompts of several lengths, each behind other sound, and the tokens of one",
 }
 """What a row does."""
 
@@ -231,6 +255,18 @@ def prompts(name: str) -> list[list[int]]:
     """The prompts of a model."""
     found = expected(name, "prompts")
     return [[int(t) for t in row if t >= 0] for row in found]
+
+
+SPOKEN: Final = "en", "transcribe"
+"""The language and task for which tokens of a model of speech are expected."""
+
+
+def features(name: str, number: int) -> Array:
+    """What is heard before prompt ``number``: f32[frames, mels], exact in every storage."""
+    config = SUBJECTS[name].config or {}
+    shape = 2 * config["max_source_positions"], config["num_mel_bins"]
+    draws = Draws("features", name, number)
+    return ((draws.below(33, shape[0] * shape[1]) - 16).reshape(shape) / 16).astype(np.float32)
 
 
 @cache

@@ -20,9 +20,11 @@ from ptir_testsuite.corpus.models import (
     KINDS,
     NEW,
     QUANTIZED,
+    SPOKEN,
     ModelRun,
     checkpoint,
     expected,
+    features,
     prompts,
 )
 from ptir_testsuite.corpus.profiles import names_of, profiles_of_dtypes
@@ -68,7 +70,7 @@ def told(item: ModelRun) -> Iterator[str]:
     )
     for number, prompt in enumerate(prompts(item.name)):
         yield f"prompt {number}: {prompt}"
-        if item.kind != "vectors":
+        if item.kind not in ("vectors", "heard"):
             yield f"expected {number}: {expected(item.name, 'tokens')[number].tolist()}"
 
 
@@ -183,11 +185,48 @@ def _vectors_share(number: int, found: Array, wanted: Array) -> float:
     return _share(f"the vector of prompt {number}", found, wanted, bounds, places)
 
 
+def _heard(item: ModelRun, model: Any) -> float:
+    """A decoder that attends to what an encoder gave: all at once, and token by token."""
+    given, wanted = prompts(item.name), expected(item.name, "logits")
+    ends = np.cumsum([len(row) for row in given])[:-1]
+    shares = list[float]()
+    for number, (prompt, logits) in enumerate(zip(given, np.split(wanted, ends), strict=True)):
+        sound = features(item.name, number)
+        found = _guarded("execute", lambda p=prompt, s=sound: model.forward(p, s))  # type: ignore[misc]
+        if found.shape != logits.shape:
+            text = f"logits of prompt {number} have shape {found.shape}, not {logits.shape}"
+            raise Failed(Outcome.MISMATCH, "compare", text)
+        bounds = BOUND * np.abs(logits).max(axis=1, keepdims=True)
+        places = ("position", np.arange(len(prompt))), ("token", np.arange(logits.shape[1]))
+        shares.append(_share(f"the logit of prompt {number}", found, logits, bounds, places))
+    prompt = model.tokens.prompt(*SPOKEN, timestamps=False)
+    chances = list[float]()
+    for number, tokens in enumerate(expected(item.name, "tokens").tolist()):
+        sound = features(item.name, number)
+        window = _guarded(
+            "execute",
+            lambda s=sound: model.window(model.hear(s), prompt, timestamps=False),  # type: ignore[misc]
+        )
+        if [*window.tokens] != tokens:
+            text = (
+                f"the tokens of sound {number} differ\n  expected {tokens}"
+                f"\n  got      {[*window.tokens]}"
+            )
+            raise Failed(Outcome.MISMATCH, "compare", text)
+        chances.append(window.logprob)
+    bounds = 2 * BOUND * expected(item.name, "scales")
+    wanted, number_of = expected(item.name, "logprobs"), [("sound", np.arange(len(chances)))]
+    what = "the mean log probability"
+    shares.append(_share(what, np.array(chances), wanted, bounds, number_of))
+    return max(shares)
+
+
 _CHECKS: Final[dict[str, Callable[[ModelRun, Any], float]]] = {
     "logits": _logits,
     "tokens": _tokens,
     "alone": _alone,
     "vectors": _vectors,
+    "heard": _heard,
 }
 
 

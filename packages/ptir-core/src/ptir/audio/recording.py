@@ -1,0 +1,121 @@
+"""Opening recordings that nobody vouches for, as samples of one channel at a wanted rate.
+
+WAV is read here; other formats by libsndfile (``soundfile``, an extra), within the same limits.
+"""
+
+from __future__ import annotations
+
+import importlib
+import io
+import os
+from pathlib import Path
+from typing import Any, BinaryIO, Final, TypeAlias
+
+import numpy as np
+
+from ptir.audio.resampling import resampled
+from ptir.audio.wav import RATES, decode_wav, is_wav
+from ptir.errors import AudioError, UnsupportedError, UsageError, short
+
+Array = np.ndarray[Any, Any]
+
+MOST_BYTES: Final = 1 << 31
+MOST_SECONDS: Final = 6 * 3600
+"""Of a recording: 1.3 GiB as samples of 16 kHz."""
+EXTRA: Final = "pip install 'ptir-core[audio]'"
+
+GivenAudio: TypeAlias = "str | os.PathLike[str] | bytes | BinaryIO | Array"
+"""A path, a file's bytes, a file, or samples f32[N] in [-1, 1] at the rate that is wanted."""
+
+
+def open_audio(given: GivenAudio, rate: int) -> Array:
+    """The recording's channels mixed, f32[N] at ``rate`` frames a second.
+
+    Raises ``AudioError`` for a file that is missing, damaged, silent of samples, of a kind that is
+    not read or longer than ``MOST_SECONDS``, ``UsageError`` for what is none of ``GivenAudio``, and
+    ``UnsupportedError`` where a kind needs an extra that is not installed.
+    """
+    if isinstance(given, np.ndarray):
+        return _checked(given, rate)
+    name = "the recording"
+    if isinstance(given, str | os.PathLike):
+        name = str(Path(given))
+        held = _file_bytes(Path(given))
+    elif isinstance(given, bytes | bytearray | memoryview):
+        held = bytes(given)
+    elif hasattr(given, "read"):
+        said = getattr(given, "name", None)
+        name = said if isinstance(said, str) else name
+        held = _read(given, name)
+    else:
+        raise UsageError(
+            f"a recording is {type(given).__name__}; give a path, bytes, a file or an array f32[N]"
+        )
+    if not held:
+        raise AudioError(f"{name}: is empty; give a recording")
+    samples, found = decode_wav(held, name) if is_wav(held) else _by_soundfile(held, name)
+    _check_length(len(samples) / found, name)
+    return resampled(samples, found, rate)
+
+
+def _checked(given: Array, rate: int) -> Array:
+    shape = "x".join(map(str, given.shape))
+    if given.ndim != 1 or given.dtype.kind != "f":
+        raise UsageError(
+            f"samples are {given.dtype}[{shape}]; give floats [N] in [-1, 1] at {rate} a second, or"
+            " a WAV file"
+        )
+    if not given.size:
+        raise AudioError("the samples are none; give at least one")
+    _check_length(len(given) / rate, "the array")
+    if not np.isfinite(given).all():
+        raise AudioError("the samples hold what is no finite number; look at where they come from")
+    return np.ascontiguousarray(given, np.float32)
+
+
+def _check_length(seconds: float, name: str) -> None:
+    if seconds > MOST_SECONDS:
+        raise AudioError(
+            f"{name}: has {seconds:,.0f} seconds, and at most {MOST_SECONDS:,} are read; split it"
+        )
+
+
+def _file_bytes(path: Path) -> bytes:
+    try:
+        with path.open("rb") as file:
+            return _read(file, str(path))
+    except (OSError, ValueError) as error:  # a name with a NUL is a ValueError
+        why = getattr(error, "strerror", None) or error
+        raise AudioError(f"{short(str(path))}: cannot be read: {why}") from error
+
+
+def _read(file: Any, name: str) -> bytes:
+    held = file.read(MOST_BYTES + 1)
+    if not isinstance(held, bytes):
+        raise UsageError(f"{name} gives {type(held).__name__}; open it in binary mode")
+    if len(held) > MOST_BYTES:
+        raise AudioError(f"{name}: has more than {MOST_BYTES >> 30} GiB; split it")
+    return held
+
+
+def _by_soundfile(held: bytes, name: str) -> tuple[Array, int]:
+    """What libsndfile reads: FLAC, Ogg, MP3 and others."""
+    try:
+        soundfile = importlib.import_module("soundfile")
+    except ImportError as error:
+        raise UnsupportedError(
+            f"{name}: is no WAV file (it begins with {short(held[:8])}); other formats need"
+            f" soundfile, which is not installed: {EXTRA}, or convert it (ffmpeg -i FILE OUT.wav)"
+        ) from error
+    try:
+        with soundfile.SoundFile(io.BytesIO(held)) as file:
+            if file.samplerate not in RATES or file.frames < 1:
+                raise AudioError(
+                    f"{name}: has {file.frames} frames of {file.samplerate} a second; there is"
+                    " nothing to hear"
+                )
+            _check_length(file.frames / file.samplerate, name)
+            channels = file.read(dtype="float32", always_2d=True)
+            return channels.mean(axis=1), int(file.samplerate)
+    except soundfile.SoundFileError as error:
+        raise AudioError(f"{name}: is no sound of a kind that is read: {error}") from error

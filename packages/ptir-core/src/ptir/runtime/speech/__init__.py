@@ -1,0 +1,6 @@
+"""Speech to text: special tokens, the rules of timestamps, windows over long recordings."""
+
+from ptir.runtime.speech.speech_model import SpeechModel
+from ptir.runtime.speech.transcript import SpeechSegment, Transcript, TranscriptRun
+
+__all__ = ["SpeechModel", "SpeechSegment", "Transcript", "TranscriptRun"]
