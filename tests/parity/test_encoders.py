@@ -156,6 +156,26 @@ def test_a_model_for_masked_words_is_read_as_an_encoder(name: str, tmp_path: Pat
     assert_alike(found[mask.numpy()], wanted[mask.numpy()])
 
 
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("tied", [True, False])
+@pytest.mark.parametrize("name", FAMILIES)
+def test_scores_of_masked_words_are_those_of_transformers(
+    name: str, tied: bool, backend: str, tmp_path: Path
+) -> None:
+    model = made(name, "AutoModelForMaskedLM", tmp_path, tie_word_embeddings=tied)
+    ids, mask = rows(model)
+    with torch.no_grad():
+        wanted = model(ids, attention_mask=mask.long()).logits.numpy()
+    loaded = ours(tmp_path, backend)
+    assert "fill" in loaded.capabilities
+    places = np.array([[length - 1, length // 2] for length in LENGTHS], np.int32)
+    tokens, count = ids.numpy().astype(np.int32), np.array(LENGTHS, np.int32)
+    given = map(loaded._tensor, (tokens, np.zeros_like(tokens), count, places))
+    with loaded.policies():
+        found = loaded._filled(*given).numpy()
+    assert_alike(found, np.take_along_axis(wanted, places[:, :, None], axis=1))
+
+
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefghijklmnopqrstuvwxyz0123456789.,!?"]
 WORDS += [f"##{one}" for one in "abcdefghijklmnopqrstuvwxyz0123456789"]
 WORDS += ["cat", "##s", "dog", "the", "é", "日"]

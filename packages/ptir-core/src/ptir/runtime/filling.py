@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from numbers import Integral
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
 from ptir.errors import UsageError, short
-from ptir.runtime.batches import batches
-from ptir.runtime.finite import check_numbers
-from ptir.text import EncodedText
+from ptir.text import EncodedText, Tokenizer
 from ptir.text.found import Filled
 
-if TYPE_CHECKING:
-    from ptir.runtime.text_model import TextModel
+Array = np.ndarray[Any, Any]
 
 MASKS: Final = ("[MASK]", "<mask>")
 """What a masked word is called where the tokenizer's settings do not say."""
@@ -31,41 +27,32 @@ class Masked(NamedTuple):
     places: tuple[int, ...]
 
 
-def mask_token(model: TextModel) -> str:
-    """How a masked word is written for a model; raises ``UsageError`` where there is no token."""
-    said = model.checkpoint.tokenizer_config.get("mask_token")
+def mask_token(tokenizer: Tokenizer, settings: Mapping[str, Any], model: str) -> str:
+    """How a masked word is written, by tokenizer_config.json's ``settings`` or as all write it.
+
+    Raises ``UsageError`` where the tokenizer has no token for one.
+    """
+    said = settings.get("mask_token")
     said = said.get("content") if isinstance(said, dict) else said
-    tokenizer = model.tokenizer
-    if tokenizer is None:
-        model.lacks_tokenizer()
     for name in (said, *MASKS):
         if isinstance(name, str) and tokenizer.knows(name):
             return name
     raise UsageError(
-        f"model {model.name!r}: its tokenizer has no token for a masked word"
-        f" ({' or '.join(MASKS)}): fetch the tokenizer that came with the model"
+        f"model {model!r}: its tokenizer has no token for a masked word ({' or '.join(MASKS)}):"
+        " fetch the tokenizer that came with the model"
     )
 
 
-def filled(
-    model: TextModel, texts: Sequence[str], top: int, truncate: bool
-) -> list[tuple[tuple[Filled, ...], ...]]:
-    """Of each text, of each masked word in it, the ``top`` likeliest tokens, the best first."""
-    if not isinstance(top, Integral) or isinstance(top, bool) or not 1 <= top <= model.vocabulary:
-        raise UsageError(
-            f"top {top!r}: must be an integer from 1 to the {model.vocabulary} tokens of the model"
-        )
-    name = mask_token(model)
-    assert model.tokenizer is not None
-    mask = model.tokenizer.id_of(name)
-    rows = model.encode_texts(texts, truncate=truncate)
-    parts = [one for n, row in enumerate(rows) for one in _parts(n, row, texts[n], mask, name)]
-    found: list[list[tuple[Filled, ...]]] = [[] for _ in rows]
-    scores = _scores(model, parts)
-    for one in parts:
-        for row in next(scores):
-            found[one.text].append(_likeliest(model, row, int(top)))
-    return [tuple(one) for one in found]
+def masked(rows: Sequence[EncodedText], texts: Sequence[str], mask: int, name: str) -> list[Masked]:
+    """The words that are masked in texts, by the token ``mask``, which is written ``name``.
+
+    Raises ``UsageError`` for a text without one.
+    """
+    return [
+        one
+        for number, (row, text) in enumerate(zip(rows, texts, strict=True))
+        for one in _parts(number, row, text, mask, name)
+    ]
 
 
 def _parts(number: int, row: EncodedText, text: str, mask: int, name: str) -> Iterator[Masked]:
@@ -78,32 +65,22 @@ def _parts(number: int, row: EncodedText, text: str, mask: int, name: str) -> It
         yield Masked(number, row, tuple(places[first : first + TOGETHER]))
 
 
-def _scores(model: TextModel, parts: Sequence[Masked]) -> Iterator[Any]:
-    """Scores f32[M,V] of the masked words of each part, in their order."""
-    found: list[Any] = [None] * len(parts)
-    for batch in batches([len(one.row.ids) for one in parts], model.context):
-        inputs = model.padded_rows([parts[number].row for number in batch.texts], batch)
-        most = max(len(parts[number].places) for number in batch.texts)
-        places = np.zeros((batch.rows, 1 << (most - 1).bit_length()), np.int32)
-        for at, number in enumerate(batch.texts):
-            places[at, : len(parts[number].places)] = parts[number].places
-        output = model.run_filling(*inputs, places)
-        for at, number in enumerate(batch.texts):
-            one = output[at, : len(parts[number].places)]
-            what = f"{model.name}: the scores for text {parts[number].text}"
-            check_numbers(one, what, model.checkpoint.source)
-            found[number] = one
-    yield from found
+def places_of(parts: Sequence[Masked], rows: int) -> Array:
+    """Where words are masked in each row of a batch, i32[rows,M]; 0 where there is no further."""
+    most = max(len(one.places) for one in parts)
+    places = np.zeros((rows, 1 << (most - 1).bit_length()), np.int32)
+    for row, one in enumerate(parts):
+        places[row, : len(one.places)] = one.places
+    return places
 
 
-def _likeliest(model: TextModel, scores: Any, top: int) -> tuple[Filled, ...]:
-    """The softmax of all scores in f64; of equal ones the first token comes first."""
-    wide = np.asarray(scores, np.float64)
+def likeliest_tokens(tokenizer: Tokenizer, scores: Array, top: int) -> tuple[Filled, ...]:
+    """The ``top`` likeliest by scores f32[V]: their softmax in f64; of equal ones the first."""
+    wide = scores.astype(np.float64)
     weights = np.exp(wide - wide.max())
     shares = weights / weights.sum()
     best = np.argsort(-shares, kind="stable")[:top].tolist()
-    assert model.tokenizer is not None
-    texts = [model.tokenizer.decode([one], skip_special_tokens=False) for one in best]
+    texts = [tokenizer.decode([one], skip_special_tokens=False) for one in best]
     return tuple(
         Filled(one, text, float(shares[one])) for one, text in zip(best, texts, strict=True)
     )

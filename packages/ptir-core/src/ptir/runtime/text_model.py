@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from ptir.models.encoder import OF_TEXTS, OF_TOKENS
 from ptir.models.pooling import SentenceModules
 from ptir.nn.module import recording
 from ptir.runtime.batches import Batch, batches
-from ptir.runtime.filling import filled
+from ptir.runtime.filling import Masked, likeliest_tokens, mask_token, masked, places_of
 from ptir.runtime.finite import check_numbers
 from ptir.runtime.handle import Array, Model
 from ptir.text import EncodedText
@@ -203,7 +203,35 @@ class TextModel(Model):
         one, and for one of more than ``limit`` tokens unless ``truncate`` cuts it.
         """
         self.require("fill")
-        return filled(self, _texts(texts), top, truncate)
+        if type(top) is not int or not 1 <= top <= self._vocabulary:
+            raise UsageError(
+                f"top {top!r}: must be an integer from 1 to the {self._vocabulary} tokens of the"
+                " model"
+            )
+        given, tokenizer = _texts(texts), self.tokenizer
+        if tokenizer is None:
+            self._lacks_tokenizer()
+        name = mask_token(tokenizer, self.checkpoint.tokenizer_config, self.name)
+        rows = self.encode_texts(given, truncate=truncate)
+        parts = masked(rows, given, tokenizer.id_of(name), name)
+        found: list[list[tuple[Filled, ...]]] = [[] for _ in rows]
+        for one, scores in zip(parts, self._fill(parts), strict=True):
+            found[one.text] += [likeliest_tokens(tokenizer, row, top) for row in scores]
+        return [tuple(words) for words in found]
+
+    def _fill(self, parts: Sequence[Masked]) -> list[Array]:
+        """Scores f32[M,V] of the masked words of each part."""
+        found: list[Array] = [np.empty(0)] * len(parts)
+        for batch in batches([len(one.row.ids) for one in parts], self.context):
+            some = [parts[number] for number in batch.texts]
+            inputs = (*self._padded([one.row for one in some], batch), places_of(some, batch.rows))
+            with self.policies():
+                output = self._filled(*map(self._tensor, inputs)).numpy()
+            for place, (number, one) in enumerate(zip(batch.texts, some, strict=True)):
+                found[number] = output[place, : len(one.places)]
+                what = f"{self.name}: the scores for text {one.text}"
+                check_numbers(found[number], what, self.checkpoint.source)
+        return found
 
     def _cosines(self, query: str, documents: Sequence[str], truncate: bool) -> list[float]:
         known = self.said.prompts or {}
@@ -264,7 +292,7 @@ class TextModel(Model):
         row = tokenizer.encode_text(
             front + parts[0], *parts[1:], limit=self.limit if truncate else None
         )
-        self._check_ids(row.ids, self.vocabulary)
+        self._check_ids(row.ids, self._vocabulary)
         if len(row.ids) > self.limit:
             said = "as its folder says" if self.limit < self.context else "its positions"
             raise UsageError(
@@ -330,7 +358,7 @@ class TextModel(Model):
         found: list[Array] = [np.empty(0)] * len(rows)
         sizes = [len(row.ids) for row in rows]
         for batch in batches(sizes, self.context):
-            inputs = self.padded_rows([rows[number] for number in batch.texts], batch)
+            inputs = self._padded([rows[number] for number in batch.texts], batch)
             with self.policies():
                 output = network(*map(self._tensor, inputs)).numpy()
             for place, number in enumerate(batch.texts):
@@ -340,7 +368,7 @@ class TextModel(Model):
                 check_numbers(found[number], what, self.checkpoint.source)
         return found
 
-    def padded_rows(self, rows: Sequence[EncodedText], batch: Batch) -> tuple[Array, Array, Array]:
+    def _padded(self, rows: Sequence[EncodedText], batch: Batch) -> tuple[Array, Array, Array]:
         """Rows in the shape of a batch: token ids, their kinds, and how many are real."""
         tokens = np.zeros((batch.rows, batch.length), np.int32)
         kinds, count = np.zeros_like(tokens), np.ones(batch.rows, np.int32)
@@ -350,19 +378,8 @@ class TextModel(Model):
             kinds[place, :size] = row.kinds
         return tokens, kinds, count
 
-    def run_filling(self, *inputs: Array) -> Array:
-        """Scores f32[B,M,V] of padded rows and the places of masked words i32[B,M]."""
-        with self.policies():
-            found: Array = self._filled(*map(self._tensor, inputs)).numpy()
-        return found
-
-    def lacks_tokenizer(self) -> NoReturn:
-        """Say that texts need a tokenizer."""
-        self._lacks_tokenizer()
-
     @property
-    def vocabulary(self) -> int:
-        """How many tokens there are."""
+    def _vocabulary(self) -> int:
         return int(self.checkpoint.config["vocab_size"])
 
     def _per_token(self, network: Any) -> bool:
