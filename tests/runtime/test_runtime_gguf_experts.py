@@ -15,10 +15,11 @@ from gguf.quants import dequantize, quantize
 import gguf_models
 import ptir
 from ptir.checkpoint import Checkpoint, open_checkpoint, save_folder
+from ptir.checkpoint.gguf.mixtures import MIXTURES
 from ptir.errors import CheckpointError
 from ptir.models.table import definition
 from ptir.params.source import ArraySource, rows_of
-from ptir.runtime.gguf_file import save_gguf
+from ptir.runtime.gguf_file import save_gguf, with_files
 from ptir.runtime.specs import random_checkpoint
 from running import REF, assert_close, llama_folder
 
@@ -147,9 +148,77 @@ def test_some_rows_of_every_parameter_are_those_of_the_whole(
     assert several > 8
 
 
-def test_a_mixture_is_not_written_as_a_file(tmp_path: Path, mixture: Checkpoint) -> None:
-    with pytest.raises(CheckpointError, match="cannot be written as GGUF"):
-        save_gguf(mixture, tmp_path / "m.gguf")
+def tensors(path: Path) -> dict[str, tuple[str, Any]]:
+    """Kinds and numbers of a file's tensors, as ``gguf`` reads them."""
+    found = gguf.GGUFReader(path).tensors
+    return {
+        one.name: (
+            one.tensor_type.name,
+            dequantize(one.data, one.tensor_type).reshape([*map(int, one.shape[::-1])]),
+        )
+        for one in found
+    }
+
+
+def test_a_mixture_is_written_as_the_converter_writes_it(
+    tmp_path: Path, mixture: Checkpoint
+) -> None:
+    write(tmp_path / "theirs.gguf", mixture, Kind.F32)
+    found = tensors(save_gguf(mixture, tmp_path / "m.gguf"))
+    wanted = tensors(tmp_path / "theirs.gguf")
+    assert found.keys() == wanted.keys()
+    for name, (kind, numbers) in found.items():
+        assert kind == "F32"
+        assert np.array_equal(numbers, wanted[name][1]), name
+
+
+WRITTEN = ("mixtral-tiny", "gpt_oss-tiny", "granitemoe-tiny")
+
+
+@pytest.mark.parametrize("name", WRITTEN)
+def test_a_mixture_becomes_a_file_and_comes_back_to_the_bit(name: str, tmp_path: Path) -> None:
+    given = random_checkpoint(name, 1)
+    wanted = ptir.load_model(save_folder(given, tmp_path / "folder"), backend=REF).forward(TOKENS)
+    path = save_gguf(given, tmp_path / "m.gguf")
+    back = save_folder(with_files(open_checkpoint(path)), tmp_path / "back")
+    for one in (path, back):
+        assert_close(ptir.load_model(one, backend=REF).forward(TOKENS), wanted)
+    first, second = (
+        tensors(one) for one in (path, save_gguf(open_checkpoint(back), tmp_path / "again.gguf"))
+    )
+    assert first.keys() == second.keys()
+    for key, (kind, numbers) in first.items():
+        assert kind == second[key][0]
+        assert np.array_equal(numbers, second[key][1]), key
+
+
+def test_layers_without_experts_in_a_family_that_has_them_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(
+        CheckpointError, match=r"layers\.1\.mlp\.gate_proj\.weight' has no name in GGUF"
+    ):
+        save_gguf(random_checkpoint("qwen3_moe-tiny", 1), tmp_path / "m.gguf")
+    assert not (tmp_path / "m.gguf").exists()
+
+
+@pytest.mark.parametrize("name", WRITTEN)
+def test_a_quantized_mixture_keeps_its_routers_and_rounds_its_experts(
+    name: str, tmp_path: Path
+) -> None:
+    given = random_checkpoint(name, 1)
+    floats = tensors(save_gguf(given, tmp_path / "f32.gguf"))
+    path = save_gguf(given, tmp_path / "q8.gguf", mixture=MIXTURES["q8_0"])
+    found = tensors(path)
+    assert found.keys() == floats.keys()
+    experts = [one for one in found if "_exps.weight" in one]
+    assert len(experts) >= 3
+    for one, (kind, numbers) in found.items():
+        exact = "ffn_gate_inp" in one or floats[one][1].ndim < 2 or one.endswith("_exps.bias")
+        assert kind == ("F32" if exact else "Q8_0"), one
+        off = np.abs(numbers - floats[one][1]).max()
+        assert off == 0 if exact else off <= np.abs(floats[one][1]).max() / 200, one
+    model = ptir.load_model(path, backend=REF)
+    near = ptir.load_model(tmp_path / "f32.gguf", backend=REF).forward(TOKENS)
+    assert np.abs(model.forward(TOKENS) - near).max() <= 0.1 * np.abs(near).max()
 
 
 def test_experts_of_an_architecture_that_has_none_here_are_refused(tmp_path: Path) -> None:

@@ -192,7 +192,7 @@ def define_encoder(
             defaults=defaults,
             presets=presets,
             tokenizer="gpt2",
-            layers=("num_hidden_layers", "layers."),
+            layers={"num_hidden_layers": "layers."},
             prepare=prepare,
             capabilities=READS,
             arrange=arrange,

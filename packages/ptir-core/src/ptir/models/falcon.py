@@ -152,7 +152,7 @@ define_model(
         prefixes=("transformer.",),
         ignored=("h.*.self_attention.rotary_emb.inv_freq",),
         tied={"lm_head.weight": "word_embeddings.weight"},
-        layers=("num_hidden_layers", "h."),
+        layers={"num_hidden_layers": "h."},
         defaults=DEFAULTS,
         presets=PRESETS,
         tokenizer="gpt2",

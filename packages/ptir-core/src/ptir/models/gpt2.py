@@ -170,7 +170,7 @@ define_model(
         prefixes=("transformer.",),
         ignored=("h.*.attn.bias", "h.*.attn.masked_bias"),
         tied={"lm_head.weight": "wte.weight"},
-        layers=("n_layer", "h."),
+        layers={"n_layer": "h."},
         defaults={"tie_word_embeddings": True},
         presets={name: _preset(*sizes) for name, sizes in _SIZES.items()}
         | {"gpt2-tiny": _preset(64, 2, 4) | {"n_positions": 128}},

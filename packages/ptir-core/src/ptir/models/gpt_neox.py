@@ -115,7 +115,7 @@ define_model(
         ),
         renamed={"embed_out.weight": "lm_head.weight"},
         tied={"lm_head.weight": "embed_in.weight"},
-        layers=("num_hidden_layers", "layers."),
+        layers={"num_hidden_layers": "layers."},
         defaults={**DEFAULTS, "partial_rotary_factor": PARTIAL},
         presets=PRESETS,
         tokenizer="gpt2",

@@ -277,7 +277,7 @@ define_model(
         context=lambda config: Config.of(config).max_position_embeddings,
         prefixes=("model.",),
         tied={"lm_head.weight": "embed_tokens.weight"},
-        layers=("num_hidden_layers", "layers."),
+        layers={"num_hidden_layers": "layers."},
         defaults=DEFAULTS,
         presets=PRESETS,
         tokenizer="gpt2",

@@ -386,7 +386,7 @@ def define_llama(
         "prefixes": ("model.",),
         "ignored": ("layers.*.self_attn.rotary_emb.inv_freq",),
         "tied": {"lm_head.weight": "embed_tokens.weight"},
-        "layers": ("num_hidden_layers", "layers."),
+        "layers": {"num_hidden_layers": "layers."},
         "tokenizer": "gpt2",
     }
     define_model(

@@ -289,7 +289,7 @@ define_model(
             "model.lm_head.weight": "lm_head.weight",
         },
         tied={"lm_head.weight": "embeddings.weight"},
-        layers=("num_hidden_layers", "layers."),
+        layers={"num_hidden_layers": "layers."},
         defaults=DEFAULTS,
         presets=PRESETS,
         tokenizer="gpt2",

@@ -212,7 +212,7 @@ FIELDS: Final[dict[str, Any]] = {
     "prefixes": ("model.",),
     "ignored": ("layers.*.self_attn.rotary_emb.inv_freq",),
     "tied": {"lm_head.weight": "embed_tokens.weight"},
-    "layers": ("num_hidden_layers", "layers."),
+    "layers": {"num_hidden_layers": "layers."},
     "tokenizer": "gpt2",
 }
 """What all mixtures have in common with Llama."""

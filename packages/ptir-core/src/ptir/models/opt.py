@@ -159,7 +159,7 @@ define_model(
         context=context(read),
         prefixes=("model.decoder.", "decoder."),
         tied={"lm_head.weight": "embed_tokens.weight"},
-        layers=("num_hidden_layers", "layers."),
+        layers={"num_hidden_layers": "layers."},
         defaults=DEFAULTS,
         presets=PRESETS,
         tokenizer="gpt2",

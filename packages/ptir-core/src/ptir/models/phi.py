@@ -143,7 +143,7 @@ define_model(
         prefixes=("model.",),
         ignored=("layers.*.self_attn.rotary_emb.inv_freq",),
         tied={"lm_head.weight": "embed_tokens.weight"},
-        layers=("num_hidden_layers", "layers."),
+        layers={"num_hidden_layers": "layers."},
         defaults={**DEFAULTS, "partial_rotary_factor": PARTIAL},
         presets=PRESETS,
         tokenizer="gpt2",

@@ -349,7 +349,7 @@ for _model_type in ("qwen3_5", "qwen3_5_text"):
             renamed=RENAMED,
             ignored=(*SEEING, "model.visual.*", "visual.*", f"{HEAD}*"),
             tied={"lm_head.weight": "embed_tokens.weight"},
-            layers=("num_hidden_layers", "layers."),
+            layers={"num_hidden_layers": "layers."},
             defaults=DEFAULTS,
             presets=PRESETS if _model_type == "qwen3_5_text" else {},
             prepare=prepare,

@@ -251,7 +251,7 @@ for _model_type, _build, _defaults, _prepared in (
             ignored=(*SEEING, "model.visual.*", "visual.*", f"{HEAD}*"),
             tied={"lm_head.weight": "embed_tokens.weight"},
             stacked=STACKED,
-            layers=("num_hidden_layers", "layers."),
+            layers={"num_hidden_layers": "layers."},
             defaults=_defaults,
             presets=PRESETS.get(_model_type, {}),
             prepare=_prepared,

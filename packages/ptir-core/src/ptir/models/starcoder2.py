@@ -108,7 +108,7 @@ define_model(
         prefixes=("model.",),
         ignored=("layers.*.self_attn.rotary_emb.inv_freq",),
         tied={"lm_head.weight": "embed_tokens.weight"},
-        layers=("num_hidden_layers", "layers."),
+        layers={"num_hidden_layers": "layers."},
         defaults=DEFAULTS,
         presets=PRESETS,
         tokenizer="gpt2",

@@ -119,8 +119,8 @@ class ModelDefinition:
     ``prepare`` turns what a config.json says into one that others can read, before it is brought
     into normal form; what is prepared it leaves as it is.
     ``stacked`` are the rules by which tensors of experts become one (``ptir.params.stacked``).
-    ``layers`` is the config's key for their number and what their tensors' names begin with
-    (``("n_layer", "h.")``), so that a number nobody stored is refused before they are built.
+    ``layers`` maps the config's keys for their numbers to what their tensors' names begin with
+    (``{"n_layer": "h."}``), so that a number nobody stored is refused before they are built.
     ``capabilities`` name what a model of it can do: ``GENERATES``, ``SEES`` for one that takes
     images, ``READS`` for an encoder of text, ``HEARS`` for one that takes speech. ``arrange``
     brings a configuration and parameters as any library writes them into one form;
@@ -139,7 +139,7 @@ class ModelDefinition:
     presets: Mapping[str, Mapping[str, Any]] = field(default_factory=dict[str, Any])
     stacked: Rules = field(default_factory=dict[str, Stack])
     tokenizer: str = ""
-    layers: tuple[str, str] | None = None
+    layers: Mapping[str, str] = field(default_factory=dict[str, str])
     prepare: Callable[[Mapping[str, Any]], Mapping[str, Any]] = field(default=dict, compare=False)
     capabilities: tuple[str, ...] = GENERATES
     arrange: Callable[[Mapping[str, Any], ParamSource], Described] = field(

@@ -328,7 +328,7 @@ define_model(
         prefixes=("model.",),
         renamed={"proj_out.weight": "decoder.lm_head.weight"},
         tied={"decoder.lm_head.weight": "decoder.embed_tokens.weight"},
-        layers=("decoder_layers", "decoder.layers."),
+        layers={f"{side}_layers": f"{side}.layers." for side in ("encoder", "decoder")},
         defaults={"tie_word_embeddings": True, "vocab_size": MULTILINGUAL},
         presets={
             **{f"whisper-{name}": _preset(*_SIZES[name]) for name in [*_SIZES][:-1]},

@@ -284,17 +284,15 @@ def check_layers(
     architecture: ModelDefinition, config: Mapping[str, Any], source: ParamSource
 ) -> None:
     """Refuse a config that says more layers than are stored, before they are built."""
-    if architecture.layers is None:
-        return
-    key, prefix = architecture.layers
-    said = whole(config, key)
-    names = (name.removeprefix(prefix) for name in source.names() if name.startswith(prefix))
-    stored = len({name.partition(".")[0] for name in names})
-    if said > stored:
-        raise CheckpointError(
-            f"config.json says {key} {said}, and tensors of {stored} layers are stored"
-            f" ({prefix}0 and so on); correct it, or fetch the tensors that are missing"
-        )
+    for key, prefix in architecture.layers.items():
+        said = whole(config, key)
+        names = (name.removeprefix(prefix) for name in source.names() if name.startswith(prefix))
+        stored = len({name.partition(".")[0] for name in names})
+        if said > stored:
+            raise CheckpointError(
+                f"config.json says {key} {said}, and tensors of {stored} layers are stored"
+                f" ({prefix}0 and so on); correct it, or fetch the tensors that are missing"
+            )
 
 
 def _architecture(config: Mapping[str, Any]) -> ModelDefinition:

@@ -37,7 +37,7 @@ def save_quantized_folder(
     read = described(checkpoint)
     refuse_quantized(checkpoint.path, read.source)
     architecture = definition(str(checkpoint.config["model_type"]))
-    inside = architecture.layers[1] if architecture.layers else ""
+    inside = (*architecture.layers.values(),) or ""
     axes = {n: axis for n, axis in read.module.weights().items() if n.startswith(inside)}
     if any(axis != 1 for axis in axes.values()):
         raise UnsupportedError(
