@@ -15,8 +15,9 @@ import pytest
 from ptir.backend import registry
 from ptir.backend.contract import Target
 from ptir.errors import BackendUnavailable
-from ptir_backend_opencl import drivers
+from ptir_backend_opencl import drivers, platforms
 from ptir_backend_opencl.backend import OpenCLBackend
+from ptir_backend_opencl.dialect import OpenCLC
 
 cl = pytest.importorskip("pyopencl")
 
@@ -251,3 +252,16 @@ def test_doctor_lists_the_device_its_capabilities_and_its_drivers(opencl: Target
     assert checks[where]["ok"] and "ran the probe program" in checks[where]["found"]
     assert "fp64" in checks[f"{where} capabilities"]["found"]
     assert any(name.startswith("backend opencl: ") and name.endswith(".icd") for name in checks)
+
+
+@pytest.mark.parametrize(
+    ("device", "hidden"), [(INTEL, True), (INTEGRATED, False), (POCL, False), (LARGE, False)]
+)
+def test_local_ids_are_hidden_from_intels_compiler_for_processors(
+    device: Any, hidden: bool
+) -> None:
+    """``test_two_caches_of_a_program_are_written`` says what happens where they are not."""
+    assert platforms.misreads_local_ids(device) == hidden
+    for subgroup in (0, 16):
+        primitives = OpenCLC(doubles=True, subgroup=subgroup, hidden=hidden).workgroup
+        assert (primitives.local_id == "get_local_id(0)") != hidden

@@ -159,3 +159,27 @@ def test_a_value_known_before_the_loop_is_stored_anywhere(opencl: Target) -> Non
         [sys.executable, "-c", SAME_IN_EVERY_LINE], capture_output=True, text=True, timeout=600
     )
     assert done.returncode == 0, f"exit code {done.returncode}: {done.stderr}"
+
+
+@pytest.mark.slice(2)
+@pytest.mark.parametrize(("start", "count"), [(0, 1), (3, 2), (1, 8)])
+def test_two_caches_of_a_program_are_written(
+    opencl: Target, monkeypatch: pytest.MonkeyPatch, start: int, count: int
+) -> None:
+    """Intel's compiler runs the wrong threads of the second of two kernels that copy rows."""
+    monkeypatch.setenv("PTIR_SCHEDULE", "coop")
+    cache = np.zeros((1, 1, 64, 32), np.float32)
+    rows = np.random.default_rng(0).standard_normal((1, 8, 192)).astype(np.float32)
+
+    def written(keys: Any, values: Any, rows: Any, start: Any, count: Any) -> Any:
+        parts = [rows[:, :, None, at : at + 32].transpose(0, 2, 1, 3) for at in (0, 160)]
+        given = zip((keys, values), parts, strict=True)
+        return tuple(F.cache_update(cache, new, start, count) for cache, new in given)
+
+    where = np.array([start], np.int32), np.array([count], np.int32)
+    step = ptir.jit(written)
+    found = step(*(tensor(x, backend=opencl) for x in (cache, cache, rows, *where)))
+    for one, at in zip(found, (0, 160), strict=True):
+        wanted = cache.copy()
+        wanted[0, 0, start : start + count] = rows[0, :count, at : at + 32]
+        assert np.array_equal(one.numpy(), wanted)

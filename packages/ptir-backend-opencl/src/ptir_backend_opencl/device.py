@@ -43,6 +43,7 @@ class OpenCLDevice(DriverDevice):
             platforms.yields_threads(device),
             platforms.own_functions(device),
             platforms.subgroup_size(device),
+            platforms.misreads_local_ids(device),
         )
         self.traits = Traits(
             compute_units=device.max_compute_units,

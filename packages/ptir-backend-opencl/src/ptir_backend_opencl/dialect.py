@@ -193,6 +193,7 @@ class OpenCLC(CLike):
     ``erf`` of f32 and ``exp`` of f64 are ours (``functions``), and so are vectors of narrow types.
     ``dots`` are instructions unless ``spelled`` says that they are written out. ``subgroup``:
     threads that shuffle values (Intel's extension, whose subgroups have a fixed size), or 0.
+    ``hidden``: the compiler is not to see that local ids are local ids.
     """
 
     name = "opencl-c"
@@ -215,12 +216,17 @@ class OpenCLC(CLike):
     spelled = False
 
     def __init__(
-        self, doubles: bool, yields: bool = False, own: bool = False, subgroup: int = 0
+        self,
+        doubles: bool,
+        yields: bool = False,
+        own: bool = False,
+        subgroup: int = 0,
+        hidden: bool = False,
     ) -> None:
         self._doubles = doubles
         self._own = own
         self._subgroup = subgroup
-        self.workgroup = together(subgroup)
+        self.workgroup = together(subgroup, hidden)
         if yields:
             self.persistent = replace(PERSISTENT, yield_thread=YIELD)
 

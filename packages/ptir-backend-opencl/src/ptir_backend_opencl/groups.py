@@ -20,14 +20,21 @@ WORKGROUP: Final = WorkgroupPrimitives(
     store_vector="*(__global uint4 *)({0} + {1}) = (uint4)({2}, {3}, {4}, {5});",
 )
 
+HIDDEN_LOCAL_ID: Final = "(int)get_local_id(0) ^ -(get_work_dim() == 0)"
+"""The same number, for a compiler that does not see that it is the local id."""
 
-def together(subgroup: int) -> WorkgroupPrimitives:
-    """How workgroups are spelled where ``subgroup`` of their threads shuffle values."""
+
+def together(subgroup: int, hidden: bool = False) -> WorkgroupPrimitives:
+    """How workgroups are spelled where ``subgroup`` of their threads shuffle values.
+
+    ``hidden``: local ids are not to be seen by the compiler (``platforms.misreads_local_ids``).
+    """
+    found = replace(WORKGROUP, local_id=HIDDEN_LOCAL_ID) if hidden else WORKGROUP
     if not subgroup:
-        return WORKGROUP
+        return found
     fixed = f"__attribute__((intel_reqd_sub_group_size({subgroup})))"
     return replace(
-        WORKGROUP,
+        found,
         kernel=WORKGROUP.kernel.replace("__kernel ", f"__kernel {fixed} "),
         shuffle_xor="intel_sub_group_shuffle_xor({0}, {1})",
         subgroup_size=subgroup,

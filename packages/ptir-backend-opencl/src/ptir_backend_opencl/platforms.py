@@ -181,6 +181,16 @@ def subgroup_size(device: Any) -> int:
     return SUBGROUP if needed <= extensions(device) else 0
 
 
+def misreads_local_ids(device: Any) -> bool:
+    """Whether conditions on local ids may come out wrong, as on Intel's runtime for processors.
+
+    It turns a kernel whose whole body waits for ``thread < 8`` into a loop over those threads. Of
+    two such kernels in a source, both copying rows in an inner loop, the second one (2026.2) ran
+    threads 9 and up instead.
+    """
+    return kind_of(device) == "cpu" and "intel" in device.platform.name.lower()
+
+
 def chain_memories(device: Any) -> int:
     """Most buffers of a persistent kernel; 0 where kernels are launched one by one."""
     if kind_of(device) != "cpu" or "chains" in lacking():
