@@ -1,0 +1,134 @@
+"""A model on both sides: ours, and the peer's on the same weights in a folder that it can open."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, cast
+
+import numpy as np
+
+from ptir.checkpoint import Checkpoint, save_folder
+from ptir.checkpoint.config import QUANTIZED
+from ptir.errors import UnsupportedError
+from ptir.models.encoder import OF_TEXTS, OF_TOKENS
+from ptir.models.key_layouts import KeyLayout, layout_of, parameter_of, restored
+from ptir.models.table import HEARS, ModelDefinition
+from ptir.peers import definitions as peer
+from ptir.peers.names import Modules, Parameter, called_alike, of_the_same_parameters
+from ptir.peers.process import Library, PeerProcess
+from ptir.runtime.gguf_file import with_files
+from ptir.runtime.load import described_weights, prepared
+
+if TYPE_CHECKING:
+    from ptir.models import ModelDefinition as Definition
+    from ptir.params.source import ParamSource
+    from ptir.runtime import Model, TextModel
+
+Array = np.ndarray[Any, Any]
+
+TRANSFORMERS: Final = "transformers"
+"""The name of the layout of keys that a peer opens."""
+OWN: Final = KeyLayout("ptir", mark="")
+"""Of parameters that are called as our modules call them."""
+_OF_TEXTS: Final = {"": peer.EMBED, OF_TEXTS: peer.SCORE_TEXTS, OF_TOKENS: peer.SCORE_TOKENS}
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A model of ours and the peer's, both open."""
+
+    model: Model
+    peer: PeerProcess
+    task: str
+    parameters: Mapping[str, Parameter]
+    """Of the peer's tensors, which of ours they are; empty where names are alike."""
+
+    def counterparts(self, layers: list[str]) -> dict[str, Modules]:
+        """For layers of ours the peer's modules that compute the same."""
+        if not self.parameters:
+            return called_alike(layers, self.peer.layers)
+        return of_the_same_parameters(layers, self.peer.layers, self.parameters)
+
+
+def task_of(model: Model) -> str:
+    """What a peer opens a model for; raises ``UnsupportedError`` for a model of speech."""
+    if "generate" in model.capabilities:
+        return peer.GENERATE
+    if model.capabilities == HEARS:
+        raise UnsupportedError(
+            f"model {model.name!r} takes speech, which is not compared with other libraries;"
+            " `ptir transcribe` runs it"
+        )
+    if model.reads_texts:
+        return _OF_TEXTS[cast("TextModel", model).module.scored]
+    scores = "classify" in model.capabilities and "embed_texts" not in model.capabilities
+    return peer.SCORE_IMAGES if scores else peer.SEE
+
+
+@contextmanager
+def paired(model: Model, library: Library, threads: int) -> Iterator[Pair]:
+    """The model beside that of ``library`` on ``threads`` threads, which ends with the block.
+
+    A folder of Transformers is opened as it lies; any other model is written to a temporary one,
+    blocks and quantized weights as the floats that they stand for.
+    """
+    task = task_of(model)
+    checkpoint = model.checkpoint
+    with PeerProcess(library) as process, tempfile.TemporaryDirectory(prefix="ptir-peer-") as room:
+        read = described_weights(prepared(checkpoint))
+        theirs = _layout(read.architecture)
+        if _opens_as_it_lies(checkpoint, read.architecture):
+            folder = checkpoint.path
+        else:
+            described = {**read.architecture.defaults, **prepared(checkpoint).config}
+            written = replace(with_files(checkpoint), config=_plain(described))
+            if theirs is not None:
+                written = _called(written, read.source, theirs, process, task, Path(room))
+            folder = save_folder(written, Path(room) / "model")
+        process.open(folder, task, threads)
+        known = {*read.source.names()}
+        parameters: dict[str, Parameter] = {}
+        if theirs is not None:
+            named = ((one, parameter_of(one, theirs)) for one in process.parameters)
+            parameters = {one: ours for one, ours in named if ours[0] in known}
+        yield Pair(model, process, task, parameters)
+
+
+def _layout(architecture: Definition) -> KeyLayout | None:
+    """How Transformers calls a family's tensors; None where the family does as well."""
+    return next((one for one in architecture.key_layouts if one.name == TRANSFORMERS), None)
+
+
+def _opens_as_it_lies(checkpoint: Checkpoint, architecture: ModelDefinition) -> bool:
+    config = checkpoint.config
+    folder = checkpoint.path.is_dir() and (checkpoint.path / "config.json").is_file()
+    if not folder or "model_type" not in config or any(key in config for key in QUANTIZED):
+        return False
+    layouts = architecture.key_layouts
+    found = layout_of(layouts, checkpoint.source.names()) if layouts else None
+    return not layouts or (found is not None and found.name == TRANSFORMERS)
+
+
+def _plain(config: Mapping[str, Any]) -> dict[str, Any]:
+    """A configuration of weights that are floats."""
+    return {key: value for key, value in config.items() if key not in QUANTIZED}
+
+
+def _called(
+    checkpoint: Checkpoint,
+    source: ParamSource,
+    theirs: KeyLayout,
+    process: PeerProcess,
+    task: str,
+    room: Path,
+) -> Checkpoint:
+    """The checkpoint with its tensors called as the peer calls them."""
+    from ptir.params.source import ArraySource
+
+    empty = replace(checkpoint, source=ArraySource({}))
+    names = process.parameter_names(save_folder(empty, room / "config"), task)
+    return replace(checkpoint, source=restored(source, OWN, theirs, names))
