@@ -7,17 +7,15 @@ dependencies of ptir; they are imported when a model is opened.
 from __future__ import annotations
 
 import inspect
+import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 
 from ptir.errors import CheckpointError, UnsupportedError, short
-
-if TYPE_CHECKING:
-    from ptir.peers.worker import Sent
 
 Array = np.ndarray[Any, Any]
 
@@ -44,17 +42,32 @@ CLASS_TOKEN: Final = ("vit", "dinov2")
 """Models of images whose features are the first token's vector, not a pooled one."""
 STATES: Final = ("past_key_values", "cache_params")
 """What Transformers calls what is carried from one token to the next."""
-SPARE: Final = (".pooler.", "pooler.", "position_ids", ".masked_bias", ".attn.bias")
+SPARE: Final = ("pooler.", "position_ids", "num_batches_tracked", "mask_token")
 """Parts of names of tensors that no output read here depends on."""
 
 
-def parameter_names(folder: Path, task: str) -> list[str]:
-    """What the model of a configuration calls its tensors; nothing of them is made."""
-    import torch
+def saved_names(folder: Path, task: str) -> dict[str, str]:
+    """What files call the tensors of a configuration's model, and what its modules call each.
 
-    with torch.device("meta"):
-        model = _from_config(folder, task)
-    return [*model.state_dict()]
+    The two differ where Transformers has renamed modules and writes files as before. So a model
+    whose tensors each hold a number of their own is written, and the numbers are looked for.
+    """
+    import torch
+    from safetensors import safe_open
+
+    model = _from_config(folder, task)
+    names = [*model.state_dict()]
+    with torch.no_grad():
+        for number, held in enumerate(model.state_dict().values()):
+            held.fill_(number)
+    found: dict[str, str] = {}
+    with tempfile.TemporaryDirectory(prefix="ptir-peer-") as room:
+        model.save_pretrained(room)
+        for file in sorted(Path(room).glob("*.safetensors")):
+            with safe_open(str(file), "pt") as tensors:
+                for name in tensors.keys():  # noqa: SIM118  it is no mapping
+                    found[name] = names[int(tensors.get_tensor(name).flatten()[0])]
+    return found
 
 
 def open_peer(folder: Path, task: str, *, dtype: str = "float32") -> TorchModel:
@@ -84,9 +97,14 @@ def open_peer(folder: Path, task: str, *, dtype: str = "float32") -> TorchModel:
 
 
 def _config(folder: Path) -> Any:
+    """The configuration; a token that pads and is none of the model's is nobody's."""
     import transformers
 
-    return transformers.AutoConfig.from_pretrained(folder)
+    found = transformers.AutoConfig.from_pretrained(folder)
+    pads, tokens = getattr(found, "pad_token_id", None), getattr(found, "vocab_size", None)
+    if pads is not None and tokens is not None and pads >= tokens:
+        found.pad_token_id = None  # a default of the family, beyond a smaller vocabulary
+    return found
 
 
 def _class(config: Any, task: str) -> Any:
@@ -130,12 +148,12 @@ class TorchModel:
         }
 
     def layers(self) -> list[str]:
-        """The names of all its modules."""
-        return [name for name, _ in self.network.named_modules() if name]
+        """The names of its modules, without those that only hold others."""
+        import torch
 
-    def parameters(self) -> list[str]:
-        """The names of its tensors."""
-        return [*self.network.state_dict()]
+        holds = torch.nn.ModuleList, torch.nn.ModuleDict
+        named = self.network.named_modules()
+        return [name for name, one in named if name and not isinstance(one, holds)]
 
     def output(self, given: Array) -> Array:
         """Logits f[T,V], vectors or scores of tokens f[T,D], or scores f[C]; of images f[N,C]."""
@@ -308,9 +326,9 @@ class TorchSide:
         transformers.logging.set_verbosity_error()
         transformers.utils.logging.disable_progress_bar()
 
-    def parameter_names(self, folder: str, task: str) -> Sent:
+    def saved_names(self, folder: str, task: str) -> dict[str, str]:
         """See the function of that name."""
-        return parameter_names(Path(folder), task), {}
+        return saved_names(Path(folder), task)
 
     def open(self, folder: str, task: str, threads: int) -> TorchModel:
         """See ``open_peer``; it computes on so many threads."""

@@ -40,7 +40,7 @@ def of_the_same_parameters(
     """For layers of ours the module that has the same parameters, or one for each part of them.
 
     ``parameters`` says of a peer's tensors which of ours they are. Of modules within each other
-    that have the same it is the outermost, on both sides.
+    that have the same it is the outermost on both sides, and if there are as many of ours, each.
     """
     parts: defaultdict[str, set[int]] = defaultdict(set)
     for name, number in parameters.values():
@@ -49,31 +49,36 @@ def of_the_same_parameters(
     inside: defaultdict[str, set[Parameter]] = defaultdict(set)
     for module, tensor in _within(theirs, parameters):
         inside[module].add(parameters[tensor])
-    modules: dict[frozenset[Parameter], str] = {}
+    modules: defaultdict[frozenset[Parameter], list[str]] = defaultdict(list)
     for module in sorted(inside, key=_depth):
-        modules.setdefault(frozenset(inside[module]), module)
-    layers: defaultdict[str, set[str]] = defaultdict(set)
+        modules[frozenset(inside[module])].append(module)
+    held: defaultdict[str, set[str]] = defaultdict(set)
     for layer, name in _within(ours, {name for name, _ in parameters.values()}):
-        layers[layer].add(name)
+        held[layer].add(name)
+    layers: defaultdict[frozenset[str], list[str]] = defaultdict(list)
+    for layer in sorted(held, key=_depth):
+        layers[frozenset(held[layer])].append(layer)
     found: dict[str, Modules] = {}
-    for layer in sorted(layers, key=_depth):
-        row = _with_parameters(layers[layer], parts, modules)
-        if row and row not in found.values():
-            found[layer] = row
+    for names, nested in layers.items():
+        rows = _with_parameters(names, parts, modules)
+        few = None if len(rows) == len(nested) else 1
+        found |= zip(nested[:few], rows[:few], strict=False)
     return {name: found[name] for name in ours if name in found}
 
 
 def _with_parameters(
-    names: set[str], parts: Mapping[str, set[int]], modules: Mapping[frozenset[Parameter], str]
-) -> Modules:
-    """The module that has just these parameters, or those that each have one part of all."""
-    numbers = {name: sorted(parts.get(name, ())) or [None] for name in names}
+    names: frozenset[str],
+    parts: Mapping[str, set[int]],
+    modules: Mapping[frozenset[Parameter], list[str]],
+) -> list[Modules]:
+    """The modules that have just these parameters, or those that each have one part of all."""
+    numbers: dict[str, list[int | None]] = {one: [*parts.get(one, ())] or [None] for one in names}
     whole = modules.get(frozenset((name, n) for name in names for n in numbers[name]))
     if whole is not None:
-        return (whole,)
-    every = [n for n in next(iter(numbers.values())) if n is not None]
+        return [(module,) for module in whole]
+    every = sorted(n for n in next(iter(numbers.values())) if n is not None)
     each = [modules.get(frozenset((name, n) for name in names)) for n in every]
-    return tuple(one for one in each if one) if all(each) else ()
+    return [tuple(one[0] for one in each if one)] if each and all(each) else []
 
 
 def _within(modules: Iterable[str], tensors: Iterable[str]) -> Iterable[tuple[str, str]]:

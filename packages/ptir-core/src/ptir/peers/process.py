@@ -87,7 +87,6 @@ class PeerProcess:
             ) from error
         self.facts: Mapping[str, str] = {}
         self.layers: Sequence[str] = ()
-        self.parameters: Sequence[str] = ()
 
     def __enter__(self) -> Self:
         return self
@@ -108,16 +107,18 @@ class PeerProcess:
         self._said.close()
         self._folder.cleanup()
 
-    def parameter_names(self, folder: Path, task: str) -> list[str]:
-        """What the library calls the tensors of the model that ``folder``'s config describes."""
-        found: list[str] = self._ask("parameter_names", str(folder), task)[0]
+    def saved_names(self, folder: Path, task: str) -> dict[str, str]:
+        """What the library's files call the tensors of the model that a configuration describes.
+
+        And what its modules call each.
+        """
+        found: dict[str, str] = self._ask("saved_names", str(folder), task)[0]
         return found
 
     def open(self, folder: Path, task: str, threads: int) -> None:
         """Open the model in ``folder``; what follows is asked of it."""
         told, _ = self._ask("open", str(folder), task, threads)
         self.facts, self.layers = told["facts"], told["layers"]
-        self.parameters = told["parameters"]
 
     def output(self, given: Array) -> Array:
         """What the model gives for token ids i32[T] or images f32[N,H,W,3]."""
@@ -190,7 +191,7 @@ class PeerProcess:
 
 
 _DOES: Final = {
-    "parameter_names": "build the model of this configuration",
+    "saved_names": "build the model of this configuration",
     "open": "open the model",
     "output": "run the model",
     "trace": "trace the model",

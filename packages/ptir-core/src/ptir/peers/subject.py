@@ -17,15 +17,15 @@ from ptir.errors import UnsupportedError
 from ptir.models.encoder import OF_TEXTS, OF_TOKENS
 from ptir.models.key_layouts import KeyLayout, layout_of, parameter_of, restored
 from ptir.models.table import HEARS, ModelDefinition
+from ptir.models.timm import named_by_timm
 from ptir.peers import definitions as peer
 from ptir.peers.names import Modules, Parameter, called_alike, of_the_same_parameters
+from ptir.params.source import ArraySource
 from ptir.peers.process import Library, PeerProcess
 from ptir.runtime.gguf_file import with_files
-from ptir.runtime.load import described_weights, prepared
+from ptir.runtime.load import DescribedWeights, described_weights, prepared
 
 if TYPE_CHECKING:
-    from ptir.models import ModelDefinition as Definition
-    from ptir.params.source import ParamSource
     from ptir.runtime import Model, TextModel
 
 Array = np.ndarray[Any, Any]
@@ -70,35 +70,36 @@ def task_of(model: Model) -> str:
 
 
 @contextmanager
-def paired(model: Model, library: Library, threads: int) -> Iterator[Pair]:
+def paired(
+    model: Model, checkpoint: Checkpoint, library: Library, threads: int
+) -> Iterator[Pair]:
     """The model beside that of ``library`` on ``threads`` threads, which ends with the block.
 
+    ``checkpoint`` is what the model was loaded from, as it was resolved.
     A folder of Transformers is opened as it lies; any other model is written to a temporary one,
     blocks and quantized weights as the floats that they stand for.
     """
     task = task_of(model)
-    checkpoint = model.checkpoint
     with PeerProcess(library) as process, tempfile.TemporaryDirectory(prefix="ptir-peer-") as room:
         read = described_weights(prepared(checkpoint))
         theirs = _layout(read.architecture)
-        if _opens_as_it_lies(checkpoint, read.architecture):
-            folder = checkpoint.path
-        else:
-            described = {**read.architecture.defaults, **prepared(checkpoint).config}
-            written = replace(with_files(checkpoint), config=_plain(described))
-            if theirs is not None:
-                written = _called(written, read.source, theirs, process, task, Path(room))
-            folder = save_folder(written, Path(room) / "model")
-        process.open(folder, task, threads)
-        known = {*read.source.names()}
+        written = replace(with_files(checkpoint), config=_config(checkpoint, read))
         parameters: dict[str, Parameter] = {}
         if theirs is not None:
-            named = ((one, parameter_of(one, theirs)) for one in process.parameters)
-            parameters = {one: ours for one, ours in named if ours[0] in known}
+            empty = save_folder(replace(written, source=ArraySource({})), Path(room) / "config")
+            names = process.saved_names(empty, task)
+            written = replace(written, source=restored(read.source, OWN, theirs, names))
+            known = {*read.source.names()}
+            ours = ((module, parameter_of(name, theirs)) for name, module in names.items())
+            parameters = {module: one for module, one in ours if one[0] in known}
+        folder = checkpoint.path
+        if not _opens_as_it_lies(checkpoint, read.architecture):
+            folder = save_folder(written, Path(room) / "model")
+        process.open(folder, task, threads)
         yield Pair(model, process, task, parameters)
 
 
-def _layout(architecture: Definition) -> KeyLayout | None:
+def _layout(architecture: ModelDefinition) -> KeyLayout | None:
     """How Transformers calls a family's tensors; None where the family does as well."""
     return next((one for one in architecture.key_layouts if one.name == TRANSFORMERS), None)
 
@@ -113,22 +114,16 @@ def _opens_as_it_lies(checkpoint: Checkpoint, architecture: ModelDefinition) -> 
     return not layouts or (found is not None and found.name == TRANSFORMERS)
 
 
-def _plain(config: Mapping[str, Any]) -> dict[str, Any]:
-    """A configuration of weights that are floats."""
-    return {key: value for key, value in config.items() if key not in QUANTIZED}
+def _config(checkpoint: Checkpoint, read: DescribedWeights) -> dict[str, Any]:
+    """What Transformers' configuration of the same model says, with weights that are floats.
 
-
-def _called(
-    checkpoint: Checkpoint,
-    source: ParamSource,
-    theirs: KeyLayout,
-    process: PeerProcess,
-    task: str,
-    room: Path,
-) -> Checkpoint:
-    """The checkpoint with its tensors called as the peer calls them."""
-    from ptir.params.source import ArraySource
-
-    empty = replace(checkpoint, source=ArraySource({}))
-    names = process.parameter_names(save_folder(empty, room / "config"), task)
-    return replace(checkpoint, source=restored(source, OWN, theirs, names))
+    Keys that are left out mean the same there, but for those of a library that means something
+    else by its own names of tensors.
+    """
+    config = named_by_timm(checkpoint.config)
+    layouts = read.architecture.key_layouts
+    found = layout_of(layouts, checkpoint.source.names()) if layouts else None
+    said = {**(found.defaults if found else {}), **config}
+    classes = getattr(read.module, "classes", 0)
+    said |= {"num_labels": classes} if classes else {}
+    return {key: value for key, value in said.items() if key not in QUANTIZED}

@@ -36,10 +36,6 @@ class PeerModel(Protocol):
         """The names of its modules."""
         ...
 
-    def parameters(self) -> list[str]:
-        """The names of its tensors."""
-        ...
-
     def output(self, given: Array) -> Array:
         """What it gives for token ids or images."""
         ...
@@ -72,8 +68,11 @@ class PeerModel(Protocol):
 class Side(Protocol):
     """A library that can open models."""
 
-    def parameter_names(self, folder: str, task: str) -> Sent:
-        """What it calls the tensors of the model that a folder's configuration describes."""
+    def saved_names(self, folder: str, task: str) -> dict[str, str]:
+        """What its files call the tensors of the model that a folder's configuration describes.
+
+        And what its modules call each.
+        """
         ...
 
     def open(self, folder: str, task: str, threads: int) -> PeerModel:
@@ -95,8 +94,8 @@ def serve(library: Callable[[], Side]) -> None:
             if method == "open":
                 model = side.open(*arguments)
                 told, arrays = _described(model)
-            elif method == "parameter_names":
-                told, arrays = side.parameter_names(*arguments)
+            elif method == "saved_names":
+                told, arrays = side.saved_names(*arguments), {}
             else:
                 assert model is not None, "the parent opens a model first"
                 told, arrays = _ANSWERS[method](model, _array(request["file"]), *arguments)
@@ -114,8 +113,7 @@ def _array(file: str) -> Array:
 
 
 def _described(model: PeerModel) -> Sent:
-    told = {"facts": model.facts(), "layers": model.layers(), "parameters": model.parameters()}
-    return told, {}
+    return {"facts": model.facts(), "layers": model.layers()}, {}
 
 
 def _greedy(model: PeerModel, ids: Array, count: int) -> Sent:
