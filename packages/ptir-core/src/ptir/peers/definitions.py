@@ -156,12 +156,15 @@ class TorchModel:
         return [name for name, one in named if name and not isinstance(one, holds)]
 
     def output(self, given: Array) -> Array:
-        """Logits f[T,V], vectors or scores of tokens f[T,D], or scores f[C]; of images f[N,C]."""
+        """Logits f[T,V], vectors or scores of tokens f[T,D], or scores f[C]; of images f[N,C].
+
+        Of several texts of one length i32[B,T] the same with the axis B.
+        """
         import torch
 
         with torch.inference_mode():
             found: Array = self._picked(self._run(given)).numpy()
-        return found
+        return found[0] if given.ndim == 1 else found
 
     def trace(self, given: Array, wanted: Sequence[str]) -> dict[str, Array]:
         """What each of the modules ``wanted`` gives, the first of several results."""
@@ -267,7 +270,7 @@ class TorchModel:
         import torch
 
         if given.ndim != 4:
-            return self.network(torch.from_numpy(given.astype(np.int64))[None])
+            return self.network(torch.from_numpy(np.atleast_2d(given).astype(np.int64)))
         pixels = torch.from_numpy(np.ascontiguousarray(given.transpose(0, 3, 1, 2)))
         sizes = {"interpolate_pos_encoding": True}
         more = sizes if self._takes(*sizes) else {}
@@ -279,12 +282,10 @@ class TorchModel:
         """Of what the network gives what ``Model.forward`` of ptir gives."""
         import torch
 
-        if self.task in (GENERATE, SCORE_TOKENS, SCORE_TEXTS):
-            return made.logits[0]
-        if self.task == SCORE_IMAGES:
+        if self.task in (GENERATE, SCORE_TOKENS, SCORE_TEXTS, SCORE_IMAGES):
             return made.logits
         if self.task == EMBED:
-            return made.last_hidden_state[0]
+            return made.last_hidden_state
         if isinstance(made, torch.Tensor):
             return made
         if self._model_type in CLASS_TOKEN:
@@ -330,9 +331,10 @@ class TorchSide:
         """See the function of that name."""
         return saved_names(Path(folder), task)
 
-    def open(self, folder: str, task: str, threads: int) -> TorchModel:
-        """See ``open_peer``; it computes on so many threads."""
+    def open(self, folder: str, task: str, threads: int | None) -> TorchModel:
+        """See ``open_peer``; it computes on so many threads, or on as many as it chooses."""
         import torch
 
-        torch.set_num_threads(threads)
+        if threads is not None:
+            torch.set_num_threads(threads)
         return open_peer(Path(folder), task)

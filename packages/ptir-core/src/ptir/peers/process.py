@@ -115,7 +115,7 @@ class PeerProcess:
         found: dict[str, str] = self._ask("saved_names", str(folder), task)[0]
         return found
 
-    def open(self, folder: Path, task: str, threads: int) -> None:
+    def open(self, folder: Path, task: str, threads: int | None) -> None:
         """Open the model in ``folder``; what follows is asked of it."""
         told, _ = self._ask("open", str(folder), task, threads)
         self.facts, self.layers = told["facts"], told["layers"]

@@ -71,10 +71,11 @@ def task_of(model: Model) -> str:
 
 @contextmanager
 def paired(
-    model: Model, checkpoint: Checkpoint, library: Library, threads: int
+    model: Model, checkpoint: Checkpoint, library: Library, threads: int | None = None
 ) -> Iterator[Pair]:
-    """The model beside that of ``library`` on ``threads`` threads, which ends with the block.
+    """The model beside that of ``library``, which ends with the block.
 
+    It computes on ``threads`` threads, or on as many as the library chooses.
     ``checkpoint`` is what the model was loaded from, as it was resolved.
     A folder of Transformers is opened as it lies; any other model is written to a temporary one,
     blocks and quantized weights as the floats that they stand for.

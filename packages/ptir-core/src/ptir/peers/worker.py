@@ -75,7 +75,7 @@ class Side(Protocol):
         """
         ...
 
-    def open(self, folder: str, task: str, threads: int) -> PeerModel:
+    def open(self, folder: str, task: str, threads: int | None) -> PeerModel:
         """The model in a folder."""
         ...
 
