@@ -10,13 +10,11 @@ from click.core import ParameterSource
 
 from ptir.cli.common import CommonOptions, common_options, session
 from ptir.cli.compared import tolerance_option
-from ptir.cli.eval_options import WORKLOADS, Asked
+from ptir.cli.eval_options import LIBRARIES, WORKLOADS, Asked
 from ptir.cli.model import Formats, format_options, model_argument, open_model, window_option
 from ptir.cli.texts import text_options
 
 FILE: Final = click.Path(path_type=Path, dir_okay=False)
-AGAINST: Final = ("torch",)
-"""The names of ``ptir.peers.process.LIBRARIES``, which is not imported for them."""
 
 
 @click.command()
@@ -29,7 +27,7 @@ AGAINST: Final = ("torch",)
     show_default=True,
     help="What to measure or compare.",
 )
-@click.option("--against", type=click.Choice(AGAINST), help="Run that library's model, too.")
+@click.option("--against", type=click.Choice(LIBRARIES), help="Run that library's model, too.")
 @text_options
 @click.option("--tokens", metavar="IDS", help="Token ids, comma-separated, instead of a text.")
 @click.option(
@@ -71,15 +69,20 @@ AGAINST: Final = ("torch",)
 @format_options
 @common_options
 @click.pass_context
-def command(context: click.Context, common: CommonOptions, formats: Formats, **given: Any) -> None:
+def command(
+    context: click.Context, /, common: CommonOptions, formats: Formats, **given: Any
+) -> None:
     """Measure MODEL by a workload, alone or --against PyTorch on the same inputs.
 
-    \b
-    perplexity  how well it predicts the text in the file INPUTS
-    accuracy    how many of INPUTS (texts, or image files) get the class in --truth
-    bench       how fast it is
-    validate    whether outputs for INPUTS, and greedy tokens, are the peer's
-    trace       the first layer whose result is not the peer's
+    perplexity: how well it predicts the text in the file INPUTS.
+
+    accuracy: how many of INPUTS (texts, or image files) get their class in --truth.
+
+    bench: how fast it is.
+
+    validate: whether outputs for INPUTS, and greedy tokens behind them, are the peer's.
+
+    trace: which is the first layer whose result is not the peer's.
 
     The last two need --against, and exit with 5 where something is off by more than --tolerance.
     """

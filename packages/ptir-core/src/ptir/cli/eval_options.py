@@ -39,6 +39,8 @@ WORKLOADS: Final[dict[str, Workload]] = {
 }
 """By name, in the order of the help."""
 OF_ALL: Final = ("model", "workload", "against")
+LIBRARIES: Final = ("torch",)
+"""The names of ``ptir.peers.process.LIBRARIES``, which is not imported for them."""
 MOST_TRUTH: Final = 1 << 26
 """Bytes of a file of right classes."""
 
@@ -48,21 +50,21 @@ class Asked:
     """The command line of ``ptir eval``."""
 
     model: str
-    inputs: tuple[str, ...]
     workload: str
-    against: str | None
-    files: tuple[Path, ...]
-    truncate: bool
-    tokens: str | None
-    truth: Path | None
-    window: int | None
-    stride: int | None
-    n_prompt: int
-    n_gen: int
-    batch: int
-    rounds: int
-    tolerance: float | None
     formats: Formats
+    against: str | None = None
+    inputs: tuple[str, ...] = ()
+    files: tuple[Path, ...] = ()
+    truncate: bool = False
+    tokens: str | None = None
+    truth: Path | None = None
+    window: int | None = None
+    stride: int | None = None
+    n_prompt: int = 128
+    n_gen: int = 32
+    batch: int = 1
+    rounds: int = 5
+    tolerance: float | None = None
 
     def check(self, typed: set[str]) -> None:
         """Refuse options that the workload has no use for, and one without what it needs."""

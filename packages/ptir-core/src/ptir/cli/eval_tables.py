@@ -6,7 +6,7 @@ import csv
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from ptir.cli import show
 from ptir.errors import UsageError, VerifyError
@@ -14,6 +14,8 @@ from ptir.errors import UsageError, VerifyError
 if TYPE_CHECKING:
     from ptir.cli.common import CommonOptions
     from ptir.cli.eval_options import Asked
+    from ptir.peers.subject import Pair
+    from ptir.runtime import Model
 
 Cell = str | int | float | None
 
@@ -105,3 +107,37 @@ def _html(column: Column, cell: Cell) -> object:
     if isinstance(cell, float):
         return float(column.text(cell)) if column.form else cell
     return cell
+
+
+def peer_line(pair: Pair) -> str:
+    """What computes beside ours, in which versions, on how many threads."""
+    facts = pair.peer.facts
+    versions = ", ".join(f"{name} {one}" for name, one in facts.items() if name in _VERSIONS)
+    threads = int(facts["threads"])
+    return f"{facts['class']} of {versions}, {threads} thread{'s' * (threads > 1)}"
+
+
+_VERSIONS: Final = ("transformers", "torch")
+
+
+def about(model: Model, pair: Pair | None, asked: Asked) -> dict[str, Any]:
+    """What every workload says of the two sides, for programs."""
+    target = model.target
+    said = {
+        "workload": asked.workload,
+        "model": asked.model,
+        "backend": target.backend.name,
+        "device": target.device.name,
+        **asked.formats.given(),
+    }
+    return said if pair is None else {**said, "against": dict(pair.peer.facts)}
+
+
+def facts_of(model: Model, pair: Pair | None, asked: Asked) -> list[tuple[str, str]]:
+    """The same for people."""
+    target = model.target
+    rows = [
+        ("ran on", f"{target.backend.name}:{target.device.index} {target.device.name}"),
+        ("weights", asked.formats.weights(model)),
+    ]
+    return rows if pair is None else [*rows, ("beside", peer_line(pair))]

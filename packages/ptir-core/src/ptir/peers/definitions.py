@@ -42,6 +42,9 @@ CLASS_TOKEN: Final = ("vit", "dinov2")
 """Models of images whose features are the first token's vector, not a pooled one."""
 STATES: Final = ("past_key_values", "cache_params")
 """What Transformers calls what is carried from one token to the next."""
+MORE: Final = ("ScaledWordEmbedding",)
+"""Ends of the names of classes that do more than a layer of their name: they scale what is looked
+up."""
 SPARE: Final = ("pooler.", "position_ids", "num_batches_tracked", "mask_token")
 """Parts of names of tensors that no output read here depends on."""
 
@@ -148,12 +151,12 @@ class TorchModel:
         }
 
     def layers(self) -> list[str]:
-        """The names of its modules, without those that only hold others."""
+        """The names of its modules, without those that only hold others or do ``MORE``."""
         import torch
 
         holds = torch.nn.ModuleList, torch.nn.ModuleDict
-        named = self.network.named_modules()
-        return [name for name, one in named if name and not isinstance(one, holds)]
+        named = [row for row in self.network.named_modules() if not isinstance(row[1], holds)]
+        return [name for name, one in named if name and not type(one).__name__.endswith(MORE)]
 
     def output(self, given: Array) -> Array:
         """Logits f[T,V], vectors or scores of tokens f[T,D], or scores f[C]; of images f[N,C].
@@ -199,7 +202,8 @@ class TorchModel:
         import transformers
 
         tokens = torch.from_numpy(ids.astype(np.int64))[None]
-        how = transformers.GenerationConfig(
+        settings: Any = transformers.GenerationConfig
+        how = settings(
             do_sample=False,
             max_new_tokens=count,
             eos_token_id=None,
@@ -324,8 +328,9 @@ class TorchSide:
     def __init__(self) -> None:
         import transformers
 
-        transformers.logging.set_verbosity_error()
-        transformers.utils.logging.disable_progress_bar()
+        quiet: Any = transformers.utils.logging
+        quiet.set_verbosity_error()
+        quiet.disable_progress_bar()
 
     def saved_names(self, folder: str, task: str) -> dict[str, str]:
         """See the function of that name."""

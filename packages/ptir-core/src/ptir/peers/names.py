@@ -14,6 +14,8 @@ Modules: TypeAlias = tuple[str, ...]
 """A peer's modules whose results lie side by side in one of ours; mostly it is one."""
 Parameter: TypeAlias = tuple[str, int | None]
 """One of ours, and the number of the part of it where a peer has it in parts."""
+Held: TypeAlias = tuple[bool, frozenset[Parameter]]
+"""Whether a module's parameters are all its own, none a module's in it; and which they are."""
 
 
 def called_alike(ours: Iterable[str], theirs: Iterable[str]) -> dict[str, Modules]:
@@ -39,46 +41,56 @@ def of_the_same_parameters(
 ) -> dict[str, Modules]:
     """For layers of ours the module that has the same parameters, or one for each part of them.
 
-    ``parameters`` says of a peer's tensors which of ours they are. Of modules within each other
-    that have the same it is the outermost on both sides, and if there are as many of ours, each.
+    ``parameters`` says of a peer's tensors which of ours they are. What has parameters itself is
+    matched with such a module, what holds others with one that does: of several within each other
+    that have the same the outermost on both sides, and if there are as many of ours, each.
     """
+    known = {name for name, _ in parameters.values()}
+    held = _held(ours, {name: (name, None) for name in known})
+    modules = _nested(_held(theirs, parameters))
     parts: defaultdict[str, set[int]] = defaultdict(set)
     for name, number in parameters.values():
         if number is not None:
             parts[name].add(number)
-    inside: defaultdict[str, set[Parameter]] = defaultdict(set)
-    for module, tensor in _within(theirs, parameters):
-        inside[module].add(parameters[tensor])
-    modules: defaultdict[frozenset[Parameter], list[str]] = defaultdict(list)
-    for module in sorted(inside, key=_depth):
-        modules[frozenset(inside[module])].append(module)
-    held: defaultdict[str, set[str]] = defaultdict(set)
-    for layer, name in _within(ours, {name for name, _ in parameters.values()}):
-        held[layer].add(name)
-    layers: defaultdict[frozenset[str], list[str]] = defaultdict(list)
-    for layer in sorted(held, key=_depth):
-        layers[frozenset(held[layer])].append(layer)
     found: dict[str, Modules] = {}
-    for names, nested in layers.items():
-        rows = _with_parameters(names, parts, modules)
+    for (leaf, inside), nested in _nested(held).items():
+        numbers = {name: sorted(parts.get(name, ())) for name, _ in inside}
+        rows = _with_parameters(leaf, numbers, modules)
         few = None if len(rows) == len(nested) else 1
         found |= zip(nested[:few], rows[:few], strict=False)
     return {name: found[name] for name in ours if name in found}
 
 
 def _with_parameters(
-    names: frozenset[str],
-    parts: Mapping[str, set[int]],
-    modules: Mapping[frozenset[Parameter], list[str]],
+    leaf: bool, numbers: Mapping[str, list[int]], modules: Mapping[Held, list[str]]
 ) -> list[Modules]:
     """The modules that have just these parameters, or those that each have one part of all."""
-    numbers: dict[str, list[int | None]] = {one: [*parts.get(one, ())] or [None] for one in names}
-    whole = modules.get(frozenset((name, n) for name in names for n in numbers[name]))
+    every = ((name, n) for name, held in numbers.items() for n in held or [None])
+    whole = modules.get((leaf, frozenset(every)))
     if whole is not None:
         return [(module,) for module in whole]
-    every = sorted(n for n in next(iter(numbers.values())) if n is not None)
-    each = [modules.get(frozenset((name, n) for name in names)) for n in every]
+    first = next(iter(numbers.values()))
+    each = [modules.get((leaf, frozenset((name, n) for name in numbers))) for n in first]
     return [tuple(one[0] for one in each if one)] if each and all(each) else []
+
+
+def _held(modules: Iterable[str], parameters: Mapping[str, Parameter]) -> dict[str, Held]:
+    """By module whether all its parameters are its own, and which it holds."""
+    inside: defaultdict[str, set[Parameter]] = defaultdict(set)
+    deeper: set[str] = set()
+    for module, tensor in _within(modules, parameters):
+        inside[module].add(parameters[tensor])
+        if "." in tensor.removeprefix(f"{module}."):
+            deeper.add(module)
+    return {module: (module not in deeper, frozenset(held)) for module, held in inside.items()}
+
+
+def _nested(held: Mapping[str, Held]) -> dict[Held, list[str]]:
+    """Modules that hold the same, the outermost first."""
+    found: defaultdict[Held, list[str]] = defaultdict(list)
+    for module in sorted(held, key=_depth):
+        found[held[module]].append(module)
+    return found
 
 
 def _within(modules: Iterable[str], tensors: Iterable[str]) -> Iterable[tuple[str, str]]:

@@ -68,7 +68,7 @@ class PeerProcess:
         """Start the process without waiting for it."""
         self.library: Final = with_
         self._folder = tempfile.TemporaryDirectory(prefix="ptir-peer-")
-        self._said: IO[bytes] = tempfile.TemporaryFile()
+        self._said: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115  closed with the process
         self._files = 0
         try:  # a group of its own, so that Ctrl-C in a terminal ends it through its parent
             self._process = subprocess.Popen(

@@ -18,9 +18,9 @@ from ptir.models.encoder import OF_TEXTS, OF_TOKENS
 from ptir.models.key_layouts import KeyLayout, layout_of, parameter_of, restored
 from ptir.models.table import HEARS, ModelDefinition
 from ptir.models.timm import named_by_timm
+from ptir.params.source import ArraySource, ParamSource, RenamedSource
 from ptir.peers import definitions as peer
 from ptir.peers.names import Modules, Parameter, called_alike, of_the_same_parameters
-from ptir.params.source import ArraySource
 from ptir.peers.process import Library, PeerProcess
 from ptir.runtime.gguf_file import with_files
 from ptir.runtime.load import DescribedWeights, described_weights, prepared
@@ -93,6 +93,8 @@ def paired(
             known = {*read.source.names()}
             ours = ((module, parameter_of(name, theirs)) for name, module in names.items())
             parameters = {module: one for module, one in ours if one[0] in known}
+        else:
+            written = replace(written, source=_prefixed(written.source, read.architecture))
         folder = checkpoint.path
         if not _opens_as_it_lies(checkpoint, read.architecture):
             folder = save_folder(written, Path(room) / "model")
@@ -113,6 +115,17 @@ def _opens_as_it_lies(checkpoint: Checkpoint, architecture: ModelDefinition) -> 
     layouts = architecture.key_layouts
     found = layout_of(layouts, checkpoint.source.names()) if layouts else None
     return not layouts or (found is not None and found.name == TRANSFORMERS)
+
+
+def _prefixed(source: ParamSource, architecture: ModelDefinition) -> ParamSource:
+    """``source`` with the family's prefix before all names but the head's, where none has one."""
+    names = source.names()
+    if not architecture.prefixes or any(name.startswith(architecture.prefixes) for name in names):
+        return source
+    prefix = architecture.prefixes[-1]
+    heads = {name.rpartition(".")[0] for name in architecture.tied}
+    named = {n if n.rpartition(".")[0] in heads else f"{prefix}{n}": n for n in names}
+    return RenamedSource(source, named)
 
 
 def _config(checkpoint: Checkpoint, read: DescribedWeights) -> dict[str, Any]:

@@ -102,7 +102,7 @@ def serve(library: Callable[[], Side]) -> None:
             if arrays:
                 save_archive(out, arrays)
             answer = {"told": told, "arrays": [*arrays]}
-        except Exception as error:  # the end of this process's stack: the parent raises it anew
+        except Exception as error:  # noqa: BLE001  told to the parent, which raises it anew
             traceback.print_exc()
             answer = {"failed": str(error), "kind": type(error).__name__}
         print(json.dumps(answer), file=answers, flush=True)

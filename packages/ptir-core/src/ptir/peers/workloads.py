@@ -171,16 +171,21 @@ def _is_output(pair: Pair, name: str) -> bool:
 
 
 def _arranged(found: Array, theirs: Sequence[Array]) -> Iterator[Array]:
-    """The peer's results in the shape of ours: side by side, channels last, or tokens in a grid."""
+    """The peer's results, side by side where they are several, in the shape of ours.
+
+    As they are; with channels last, or heads before tokens; or as a grid of tokens.
+    """
     parts = [part.astype(found.dtype) for part in theirs]
     if not parts or len({part.shape[:-1] for part in parts}) > 1:
         return
-    if found.ndim == 4 and parts[0].ndim == 4:
-        last = np.concatenate([part.transpose(0, 2, 3, 1) for part in parts], axis=-1)
-        if last.shape == found.shape:
-            yield last
+    if parts[0].ndim == found.ndim == 4:
+        for axes in ((0, 2, 3, 1), (0, 2, 1, 3)):
+            turned = np.concatenate([part.transpose(axes) for part in parts], axis=-1)
+            if turned.shape == found.shape:
+                yield turned
     beside = np.concatenate(parts, axis=-1)
-    if beside.size == found.size and beside.shape[-1] == found.shape[-1]:
+    grid = beside.ndim != found.ndim and beside.size == found.size
+    if beside.shape == found.shape or (grid and beside.shape[-1] == found.shape[-1]):
         yield beside.reshape(found.shape)
 
 
