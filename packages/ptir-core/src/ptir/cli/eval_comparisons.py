@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
@@ -109,7 +110,7 @@ def trace_result(model: Model, pair: Pair | None, asked: Asked) -> Result:
     rows: list[list[Cell]] = [
         [
             row.name,
-            " + ".join(row.theirs),
+            together(row.theirs),
             f"{row.found.differing} of {row.found.elements}",
             abs(row.found.got - row.found.wanted),
             row.found.relative,
@@ -142,8 +143,17 @@ def trace_result(model: Model, pair: Pair | None, asked: Asked) -> Result:
         wrong=None
         if first is None
         else f"{model.target} is wrong in {first.name}: {first.found.relative:.2g} of the largest,"
-        f" by {asked.against}'s {' + '.join(first.theirs)}",
+        f" by {asked.against}'s {together(first.theirs)}",
     )
+
+
+def together(modules: Sequence[str]) -> str:
+    """The names of modules side by side: ``layers.0.attention.{q,k,v}``."""
+    if len(modules) < 2:
+        return modules[0]
+    prefix = os.path.commonprefix([*modules]).rpartition(".")[0]
+    begin = f"{prefix}." if prefix else ""
+    return f"{begin}{{{','.join(one.removeprefix(begin) for one in modules)}}}"
 
 
 def _some(names: Sequence[str]) -> str:

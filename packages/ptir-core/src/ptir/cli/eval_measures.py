@@ -37,7 +37,8 @@ def bench_result(model: Model, pair: Pair | None, asked: Asked) -> Result:
 
     rows: list[list[Cell]] = []
     told: list[dict[str, Any]] = []
-    drawn: list[dict[str, Any]] = []
+    drawn: dict[str, list[dict[str, Any]]] = {}
+    records: list[dict[str, Any]] = []
     unit = ""
     for test, count, unit, calls in _timings(model, pair, asked):
         with model.policies():
@@ -50,8 +51,13 @@ def bench_result(model: Model, pair: Pair | None, asked: Asked) -> Result:
             ratio = statistics.median(ratios) if ratios and side == OURS else None
             range_ = f"{min(ratios):.2f} to {max(ratios):.2f}" if ratios and side == OURS else ""
             rows.append([test, side, median, spread, ratio, range_])
-            name = f"{test} {side}"
-            drawn.append({"name": name, "value": median, "low": min(every), "high": max(every)})
+            bar = {"name": side, "value": median, "low": min(every), "high": max(every)}
+            drawn.setdefault(test, []).append(bar)
+        records += [
+            {"test": test, "side": side, "round": number, "unit": unit, "speed": speed}
+            for side, every in speeds.items()
+            for number, speed in enumerate(every, 1)
+        ]
         told.append({"test": test, "unit": unit, "speeds": speeds, "ratios": ratios})
     summary = [f"medians of {asked.rounds} rounds" + (", side by side in turns" if pair else "")]
     summary += _unsteady(told)
@@ -74,6 +80,7 @@ def bench_result(model: Model, pair: Pair | None, asked: Asked) -> Result:
         summary=summary,
         bars=drawn,
         unit=unit,
+        records=records,
     )
 
 
@@ -158,12 +165,14 @@ def perplexity_result(model: Model, pair: Pair | None, asked: Asked) -> Result:
     weights = asked.formats.weights(model)
     value = {**about(model, pair, asked), "file": str(file), **_numbers(found)}
     rows: list[list[Cell]] = [[asked.model, weights, *_cells(found)]]
+    records = [{"model": asked.model, "weights": weights, **_numbers(found)}]
     summary: list[str] = []
     if pair is not None:
         scorer = likelihoods(pair)
         with progress(f"windows of {asked.against}", None) as report:
             other = perplexity_by(scorer, model, text, asked.window, asked.stride, report)
         rows.append([str(asked.against), "f32", *_cells(other)])
+        records.append({"model": str(asked.against), "weights": "f32", **_numbers(other)})
         apart = found.nll - other.nll
         value["theirs"] = _numbers(other)
         value["nll_difference"] = apart
@@ -173,6 +182,7 @@ def perplexity_result(model: Model, pair: Pair | None, asked: Asked) -> Result:
         title=f"{asked.model}: perplexity of {file.name}",
         columns=[*map(Column, titles)],
         rows=rows,
+        records=records,
         value=value,
         facts=facts_of(model, pair, asked),
         summary=summary,
@@ -236,8 +246,8 @@ def accuracy_result(model: Model, pair: Pair | None, asked: Asked) -> Result:
         [
             side,
             found.count,
-            right / found.count,
-            *([within / found.count] if within is not None else []),
+            100 * right / found.count,
+            *([100 * within / found.count] if within is not None else []),
         ]
         for side, right, within in sides
     ]
@@ -253,13 +263,13 @@ def accuracy_result(model: Model, pair: Pair | None, asked: Asked) -> Result:
         columns=[
             Column("side"),
             Column("inputs"),
-            Column("right", ".2%"),
-            *([Column("in the first five", ".2%")] if five else []),
+            Column("right %", ".2f"),
+            *([Column("in the first five %", ".2f")] if five else []),
         ],
         rows=rows,
         value={**about(model, pair, asked), **asdict(found)},
         facts=facts_of(model, pair, asked),
         summary=summary,
-        bars=[{"name": side, "value": 100 * right / found.count} for side, right, _ in sides],
-        unit="% right",
+        bars={"Right": [{"name": s, "value": 100 * right / found.count} for s, right, _ in sides]},
+        unit="%",
     )

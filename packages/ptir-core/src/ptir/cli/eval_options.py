@@ -12,7 +12,7 @@ import click
 from ptir.cli.compared import TEXT
 from ptir.cli.model import Formats, given_input
 from ptir.cli.texts import given_texts
-from ptir.errors import UsageError, short, unknown_name
+from ptir.errors import UsageError, unknown_name
 
 if TYPE_CHECKING:
     from ptir.peers.workloads import Input
@@ -193,6 +193,6 @@ def truth_of(path: Path, count: int, labels: Sequence[str]) -> list[int]:
     found = [numbers.get(line.strip()) for line in lines]
     for line, one in enumerate(found):
         if one is None:
-            wrong = unknown_name("class", short(lines[line].strip()), labels)
+            wrong = unknown_name("class", lines[line].strip()[:80], labels)
             raise UsageError(f"{path}, line {line + 1}: {wrong}; or a number below {len(labels)}")
     return [one for one in found if one is not None]

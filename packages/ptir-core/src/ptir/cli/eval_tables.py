@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -38,7 +39,8 @@ class Column:
 class Result:
     """What a workload found.
 
-    ``value`` is for programs. ``wrong`` says why the command fails, behind the table.
+    ``value`` is for programs. ``wrong`` says why the command fails, behind the table. ``records``
+    are the rows of CSV where those of the table hold numbers as texts.
     """
 
     title: str
@@ -48,8 +50,10 @@ class Result:
     facts: Sequence[tuple[str, str]] = ()
     summary: Sequence[str] = ()
     wrong: str | None = None
-    bars: Sequence[dict[str, Any]] = field(default=())
+    bars: Mapping[str, Sequence[dict[str, Any]]] = field(default_factory=dict)
+    """Rows of bars by the title that stands above them."""
     unit: str = ""
+    records: Sequence[dict[str, Any]] = ()
 
 
 def finish(
@@ -77,11 +81,15 @@ def _texts(result: Result, row: Sequence[Cell]) -> list[str]:
 
 def _write_csv(path: Path, result: Result) -> None:
     """Titles, and rows with numbers as they are; raises ``UsageError``."""
+    titles = [column.title or "verdict" for column in result.columns]
+    rows: Sequence[Sequence[Any]] = result.rows
+    if result.records:
+        titles, rows = [*result.records[0]], [[*one.values()] for one in result.records]
     try:
         with path.open("w", encoding="utf-8", newline="") as file:
             writer = csv.writer(file, lineterminator="\n")
-            writer.writerow([column.title for column in result.columns])
-            writer.writerows(["" if cell is None else cell for cell in row] for row in result.rows)
+            writer.writerow(titles)
+            writer.writerows(["" if cell is None else cell for cell in row] for row in rows)
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror}; choose another file") from error
 
@@ -89,12 +97,12 @@ def _write_csv(path: Path, result: Result) -> None:
 def _write_html(path: Path, result: Result) -> None:
     from ptir.report import bars, page, table, write_page
 
-    titles = [column.title for column in result.columns]
+    titles = [column.title or "verdict" for column in result.columns]
     rows = [
         [_html(column, cell) for column, cell in zip(result.columns, row, strict=True)]
         for row in result.rows
     ]
-    drawn = [bars("Beside each other", result.unit, result.bars)] if result.bars else []
+    drawn = [bars(title, result.unit, rows) for title, rows in result.bars.items()]
     note = " ".join(result.summary)
     sections = [*drawn, table("Results", titles, rows, note)]
     write_page(path, page(result.title, result.facts, sections))
@@ -104,6 +112,8 @@ def _html(column: Column, cell: Cell) -> object:
     """A cell of a page's table, where verdicts have tones and numbers the digits of a table."""
     if cell in ("wrong", "right"):
         return {"text": cell, "tone": "bad" if cell == "wrong" else "quiet"}
+    if isinstance(cell, float) and not math.isfinite(cell):
+        return str(cell)
     if isinstance(cell, float):
         return float(column.text(cell)) if column.form else cell
     return cell

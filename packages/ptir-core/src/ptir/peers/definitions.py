@@ -93,8 +93,9 @@ def open_peer(folder: Path, task: str, *, dtype: str = "float32") -> TorchModel:
     lacking = [name for name in told["missing_keys"] if not any(part in name for part in SPARE)]
     if lacking:
         raise CheckpointError(
-            f"{type(network).__name__} of Transformers has {len(lacking)} tensors that the model"
-            f" lacks, such as {short(sorted(lacking)[0])}; the two are not one model"
+            f"{type(network).__name__} of Transformers has {len(lacking)} tensors that are not in"
+            f" what was given, such as {short(sorted(lacking)[0])}, and would make them up; compare"
+            " a folder that Transformers wrote"
         )
     return TorchModel(network.eval(), task)
 

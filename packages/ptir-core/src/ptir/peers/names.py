@@ -65,8 +65,9 @@ def _with_parameters(
     leaf: bool, numbers: Mapping[str, list[int]], modules: Mapping[Held, list[str]]
 ) -> list[Modules]:
     """The modules that have just these parameters, or those that each have one part of all."""
-    every = ((name, n) for name, held in numbers.items() for n in held or [None])
-    whole = modules.get((leaf, frozenset(every)))
+    whole_ones = ((name, None) for name, held in numbers.items() if not held)
+    every = ((name, n) for name, held in numbers.items() for n in held)
+    whole = modules.get((leaf, frozenset((*whole_ones, *every))))
     if whole is not None:
         return [(module,) for module in whole]
     first = next(iter(numbers.values()))
