@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import asdict
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any, Final
 
 from ptir.cli.compared import as_json
@@ -151,8 +151,9 @@ def together(modules: Sequence[str]) -> str:
     """The names of modules side by side: ``layers.0.attention.{q,k,v}``."""
     if len(modules) < 2:
         return modules[0]
-    prefix = os.path.commonprefix([*modules]).rpartition(".")[0]
-    begin = f"{prefix}." if prefix else ""
+    columns = zip(*(module.split(".") for module in modules), strict=False)
+    shared = [*takewhile(lambda parts: len({*parts}) == 1, columns)]
+    begin = "".join(f"{parts[0]}." for parts in shared)
     return f"{begin}{{{','.join(one.removeprefix(begin) for one in modules)}}}"
 
 

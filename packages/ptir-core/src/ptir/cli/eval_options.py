@@ -84,6 +84,8 @@ class Asked:
             )
         if self.workload == "perplexity" and len(self.inputs) != 1:
             raise click.UsageError("give one file of text, whose perplexity is measured")
+        if self.workload == "perplexity" and not Path(self.inputs[0]).exists():
+            raise click.UsageError(f"{self.inputs[0]}: does not exist; give a file of text")
         if self.workload == "accuracy" and self.truth is None:
             raise click.UsageError(
                 "accuracy needs --truth FILE with the right class of each input, a line each"

@@ -80,6 +80,7 @@ class PeerProcess:
                 process_group=0,
             )
         except OSError as error:
+            self._said.close()
             self._folder.cleanup()
             raise UnsupportedError(
                 f"{with_.title} runs in another process of Python, and {with_.command[0]!r} cannot"
