@@ -60,3 +60,5 @@ def test_of_nested_modules_with_the_same_the_outermost_counts_unless_all_have_on
     assert both == {"s": ("a",), "s.t": ("a.b",)}
     assert of_the_same_parameters(["s", "s.t"], ["a"], theirs) == {"s": ("a",)}
     assert of_the_same_parameters(["s"], ["a", "a.b"], theirs) == {"s": ("a",)}
+    deep = {"a.b.e.c.w": ("s.t.x.w", None), "a.b.e.d.w": ("s.t.y.w", None)}
+    assert of_the_same_parameters(["s", "s.t"], ["a", "a.b", "a.b.e"], deep) == {"s": ("a",)}

@@ -53,6 +53,7 @@ FAULTS = {
 }
 
 
+@pytest.mark.slice(4)
 @pytest.mark.parametrize("fault", FAULTS)
 def test_what_differs_or_fails_is_told(
     fault: str, folder: Path, command: Command, monkeypatch: pytest.MonkeyPatch
