@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 
 from ptir.checkpoint import save_folder
+from ptir.cli.eval_measures import unsteady
+from ptir.cli.eval_options import LIBRARIES
 from ptir.errors import UnsupportedError, UsageError
 from ptir.peers import process
 from ptir.peers.process import Library, PeerProcess, library
@@ -169,6 +171,17 @@ def test_a_closed_peer_leaves_no_process(folder: Path) -> None:
             peer.open(folder / "none", "generate", 1)
     assert peer._process.returncode is not None
     assert not Path(peer._folder.name).exists()
+
+
+def test_rounds_that_are_far_apart_are_told() -> None:
+    tests = [{"test": "pp8", "speeds": {"ptir": [10.0, 14.0], "torch": [10.0, 16.0]}}]
+    (told,) = unsteady(tests)
+    assert told.startswith("pp8 of torch: rounds are more than 1.5 times apart")
+    assert not unsteady([{"test": "pp8", "speeds": {"ptir": [10.0, 14.0]}}])
+
+
+def test_the_names_of_libraries_are_those_of_the_table() -> None:
+    assert tuple(process.LIBRARIES) == LIBRARIES
 
 
 REFUSED = {

@@ -34,7 +34,8 @@ def validate_result(model: Model, pair: Pair | None, asked: Asked) -> Result:
     inputs = inputs_of(model, asked)
     found = [*validate(pair, inputs, Tolerance(asked.tolerance), asked.n_gen)]
     greedy = any(row.greedy is not None for row in found)
-    columns = [Column("input"), *OFF, Column("best agree")]
+    columns = [Column("input"), *OFF]
+    columns += [Column("best agree")] if found[0].best is not None else []
     columns += [Column("tokens agree")] if greedy else []
     rows = [_output_cells(row, greedy) for row in found]
     wrong = [row for row in found if not row.right]
@@ -64,7 +65,8 @@ def validate_result(model: Model, pair: Pair | None, asked: Asked) -> Result:
 def _output_cells(row: OutputRow, greedy: bool) -> list[Cell]:
     one = row.found
     cells: list[Cell] = [row.name, f"{one.differing} of {one.elements}", row.distance]
-    cells += [one.relative, one.ulps, f"{row.best} of {row.rows}"]
+    cells += [one.relative, one.ulps]
+    cells += [f"{row.best} of {row.rows}"] if row.best is not None else []
     if greedy:
         made = row.greedy
         cells.append("" if made is None else f"{made.same} of {len(made.ours)}")

@@ -60,7 +60,7 @@ def bench_result(model: Model, pair: Pair | None, asked: Asked) -> Result:
         ]
         told.append({"test": test, "unit": unit, "speeds": speeds, "ratios": ratios})
     summary = [f"medians of {asked.rounds} rounds" + (", side by side in turns" if pair else "")]
-    summary += _unsteady(told)
+    summary += unsteady(told)
     title = f"{asked.model}: speed" + (f" beside {asked.against}" if pair else "")
     beside = (Column("times as fast", ".2f"), Column("in rounds"))
     if pair is None:
@@ -84,7 +84,7 @@ def bench_result(model: Model, pair: Pair | None, asked: Asked) -> Result:
     )
 
 
-def _unsteady(tests: Sequence[Mapping[str, Any]]) -> list[str]:
+def unsteady(tests: Sequence[Mapping[str, Any]]) -> list[str]:
     """What to make of speeds that are far apart in rounds."""
     shaken = [
         f"{test['test']} of {side}"

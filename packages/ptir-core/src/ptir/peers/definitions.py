@@ -88,6 +88,7 @@ def open_peer(folder: Path, task: str, *, dtype: str = "float32") -> TorchModel:
         config=config,
         dtype=getattr(torch, dtype),
         attn_implementation="eager",
+        use_safetensors=True,  # others may run code
         output_loading_info=True,
     )
     lacking = [name for name in told["missing_keys"] if not any(part in name for part in SPARE)]

@@ -11,7 +11,7 @@ import numpy as np
 
 from ptir.debug import Difference, Tolerance, difference
 from ptir.errors import UnsupportedError
-from ptir.peers.definitions import GENERATE, SCORE_IMAGES, SCORE_TEXTS
+from ptir.peers.definitions import EMBED, GENERATE, SCORE_IMAGES, SEE
 from ptir.peers.subject import Pair
 from ptir.runtime.likelihood import Likelihoods
 
@@ -26,8 +26,6 @@ OUTPUT: Final = "(output)"
 """What stands for the peer's module where its whole output is compared."""
 PAUSE: Final = 0.05
 """Seconds before each timing: threads of the other side keep a core busy for a while."""
-SCORES: Final = (SCORE_TEXTS, SCORE_IMAGES)
-"""Tasks whose output are scores of classes, one row an input."""
 
 
 @dataclass(frozen=True)
@@ -58,11 +56,14 @@ class Greedy:
 
 @dataclass(frozen=True)
 class OutputRow:
-    """What an input's outputs differ in, and how many of their best entries are the same."""
+    """What an input's outputs differ in.
+
+    Of ``rows`` rows of scores so many have the same ``best`` one; None where outputs are vectors.
+    """
 
     name: str
     found: Difference
-    best: int
+    best: int | None
     rows: int
     right: bool
     greedy: Greedy | None = None
@@ -117,15 +118,16 @@ def validate(
     for one, found in zip(inputs, ours(pair.model, inputs), strict=True):
         wanted = pair.peer.output(one.array)
         apart = difference(found, wanted.astype(found.dtype).reshape(found.shape))
-        bests = found.argmax(-1), wanted.reshape(found.shape).argmax(-1)
+        bests = (one.reshape(found.shape).argmax(-1) for one in (found, wanted))
+        agree = np.equal(*bests)
         greedy = None
         room = min(new_tokens, pair.model.context - one.array.size)
         if pair.task == GENERATE and room > 0:
             greedy = _greedy(pair, one, room)
         right = tolerance.allows(apart)
         right &= greedy is None or greedy.right(tolerance.of(apart.dtype))
-        same, rows = int((bests[0] == bests[1]).sum()), int(np.size(bests[0]))
-        yield OutputRow(one.name, apart, same, rows, right, greedy)
+        same = None if pair.task in (EMBED, SEE) else int(agree.sum())
+        yield OutputRow(one.name, apart, same, int(np.size(agree)), right, greedy)
 
 
 def ours(model: Model, inputs: Iterable[Input]) -> list[Array]:
