@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 
 from ptir.cli.bandwidth import host_probe
+from ptir.peers.definitions import GENERATE, open_peer
 
 PREFILL = 512
 DECODE = 48
@@ -72,32 +73,15 @@ class Torch:
     """The same checkpoint through transformers, eager, inference mode."""
 
     def __init__(self, folder: Path) -> None:
-        import torch
-        from transformers import GPT2LMHeadModel
-
-        self.torch = torch
-        self.model = GPT2LMHeadModel.from_pretrained(folder, dtype=torch.float32).eval()
+        self.model = open_peer(folder, GENERATE)
 
     def prefill(self, tokens: list[int]) -> float:
         """Seconds for a prompt, up to its last logits."""
-        ids = self.torch.tensor([tokens])
-        with self.torch.inference_mode():
-            return _timed(lambda: self.model(ids, logits_to_keep=1).logits.numpy())
+        return self.model.prefill_seconds(np.asarray(tokens, np.int32))
 
     def decode(self, tokens: list[int], count: int) -> float:
         """Seconds per generated token."""
-        torch = self.torch
-        with torch.inference_mode():
-            out = self.model(torch.tensor([tokens]), logits_to_keep=1, use_cache=True)
-
-            def work() -> None:
-                nonlocal out
-                for _ in range(count):
-                    token = out.logits[:, -1].argmax(-1, keepdim=True)
-                    cache = out.past_key_values
-                    out = self.model(token, past_key_values=cache, use_cache=True)
-
-            return _timed(work) / count
+        return self.model.decode_seconds(np.asarray(tokens, np.int32), count) / count
 
 
 def measure(peers: dict[str, Any], rounds: int) -> dict[str, dict[str, list[float]]]:

@@ -25,6 +25,7 @@ import transformers
 
 import ptir_testsuite.corpus
 from ptir.checkpoint import save_folder
+from ptir.peers.definitions import EMBED, GENERATE, open_peer
 from ptir.runtime.speech.tokens import SpeechTokens
 from ptir_testsuite.corpus.models import (
     BOUND,
@@ -72,13 +73,12 @@ def wide(name: str) -> Iterator[None]:
 def opened(name: str, folder: Path) -> Any:
     """The model in Transformers, in float64."""
     where = save_folder(checkpoint(name), folder / name)
-    families = {
-        ENCODED: transformers.AutoModel,
-        HEARD: transformers.WhisperForConditionalGeneration,
-    }
-    family = families.get(SUBJECTS[name].kinds, transformers.AutoModelForCausalLM)
-    found = family.from_pretrained(where, dtype=torch.float64, attn_implementation="eager")
-    return found.eval()
+    kinds = SUBJECTS[name].kinds
+    if kinds != HEARD:
+        task = EMBED if kinds == ENCODED else GENERATE
+        return open_peer(where, task, dtype="float64").network
+    family = transformers.WhisperForConditionalGeneration
+    return family.from_pretrained(where, dtype=torch.float64, attn_implementation="eager").eval()
 
 
 @torch.no_grad()

@@ -50,6 +50,8 @@ ROOMS: Final[dict[str, dict[str, str]]] = {
         "runtime": "loading, generation, conversations, the model handle, prepacked weights, "
         "calibration, the list of models",
         "debug": "what two backends, or two traces, differ in; bisection, with reproducers",
+        "peers": "the same model in another library, which runs in a process of its own: outputs, "
+        "layers, times",
         "trace": "sinks: dumps (and dumped programs, read again), statistics, profiles, timelines",
         "report": "pages of HTML that hold all that they show; `assets`: what draws them",
         "cli": "one file per command",

@@ -60,4 +60,4 @@ def test_eval_refuses_files_and_workloads_that_are_none(file: Path, command: Com
     done = command("eval", "demo", file.with_name("none"))
     assert done.code == 2 and "does not exist" in done.err
     done = command("eval", "demo", file, "--workload", "mmlu")
-    assert done.code == 2 and "'mmlu' is not 'perplexity'" in done.err
+    assert done.code == 2 and "'mmlu' is not one of 'perplexity', 'accuracy'" in done.err

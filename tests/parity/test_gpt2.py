@@ -7,12 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-import transformers
 
 import ptir
 import ptir_backend_ref
 from ptir.backend.contract import Target
 from ptir.checkpoint import save_folder
+from ptir.peers.definitions import GENERATE, open_peer
 from ptir.runtime.specs import random_checkpoint, resolve
 
 REF = Target(ptir_backend_ref.backend, ptir_backend_ref.backend.devices()[0])
@@ -26,9 +26,7 @@ def test_logits_agree_with_transformers(spec: str, tmp_path: Path) -> None:
     folder = save_folder(resolve(spec, seed=5), tmp_path / "model")
     ours = ptir.load_model(folder, backend=REF)
     tokens = np.random.default_rng(0).integers(0, ours.checkpoint.config["vocab_size"], LENGTH)
-    theirs = transformers.GPT2LMHeadModel.from_pretrained(folder, dtype=torch.float32).eval()
-    with torch.no_grad():
-        expected = theirs(torch.from_numpy(tokens)[None]).logits[0].numpy()
+    expected = open_peer(folder, GENERATE).output(tokens)
     found = ours.forward(tokens)
     assert found.shape == expected.shape == (LENGTH, ours.checkpoint.config["vocab_size"])
     assert np.abs(found - expected).max() <= 1e-4 * np.abs(expected).max()
@@ -36,7 +34,7 @@ def test_logits_agree_with_transformers(spec: str, tmp_path: Path) -> None:
 
 def test_greedy_tokens_agree_with_transformers(tmp_path: Path) -> None:
     folder = save_folder(random_checkpoint("gpt2-tiny", 6), tmp_path / "model")
-    theirs = transformers.GPT2LMHeadModel.from_pretrained(folder, dtype=torch.float32).eval()
+    theirs = open_peer(folder, GENERATE).network
     prompt = [5, 1000, 17, 50255]
     expected = theirs.generate(
         torch.tensor([prompt]),

@@ -143,7 +143,7 @@ class Bench:
 
         self._model, self._proposed_by = model, proposed_by
         size = int(model.checkpoint.config["vocab_size"])
-        self._tokens = np.random.default_rng(0).integers(0, size, model.context).tolist()
+        self.tokens: list[int] = np.random.default_rng(0).integers(0, size, model.context).tolist()
         self._bandwidths: list[float] = []
 
     @functools.cached_property
@@ -191,7 +191,7 @@ class Bench:
         """Seconds for a prompt of ``count`` tokens, up to the logits of the last."""
         session = self._session(count)
         began = time.perf_counter()
-        session.prefill([self._tokens[:count]])
+        session.prefill([self.tokens[:count]])
         return time.perf_counter() - began
 
     def decode(self, count: int) -> float:
@@ -199,7 +199,7 @@ class Bench:
         import numpy as np
 
         session = self._session(count + 1)
-        session.pick(session.prefill([self._tokens[:1]]))
+        session.pick(session.prefill([self.tokens[:1]]))
         active = np.ones(1, np.bool_)
         began = time.perf_counter()
         for left in reversed(range(count)):
@@ -209,7 +209,7 @@ class Bench:
     def speculate(self, count: int) -> float:
         """The same as ``decode``, of which some steps verify what is proposed."""
         run = self._model.run(
-            [self._tokens[:1]],
+            [self.tokens[:1]],
             max_tokens=count + 1,
             ignore_eos=True,
             speculate=self._proposed_by,

@@ -36,7 +36,7 @@ SUBJECT: Final = (
         metavar="NAME[:DEVICE]",
         default="ref",
         show_default=True,
-        help="The backend that is believed.",
+        help="The backend that is believed; of `ptir verify` also torch.",
     ),
     click.option(
         "--step",

@@ -1,43 +1,39 @@
-"""``ptir eval``: how well a model predicts a text."""
+"""``ptir eval``: what a model is good for, alone or beside the same model of PyTorch."""
 
 from __future__ import annotations
 
-import math
-from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import click
+from click.core import ParameterSource
 
-from ptir.cli import show
 from ptir.cli.common import CommonOptions, common_options, session
-from ptir.cli.model import (
-    Formats,
-    format_options,
-    model_argument,
-    open_model,
-    streaming,
-    window_option,
-)
-from ptir.cli.progress import progress
-from ptir.errors import UsageError
+from ptir.cli.compared import tolerance_option
+from ptir.cli.eval_options import LIBRARIES, WORKLOADS, Asked
+from ptir.cli.model import Formats, format_options, model_argument, open_model, window_option
+from ptir.cli.texts import text_options
 
-if TYPE_CHECKING:
-    from ptir.runtime.likelihood import Perplexity
-
-WORKLOADS: Final = ("perplexity",)
-"""What may be measured."""
+FILE: Final = click.Path(path_type=Path, dir_okay=False)
 
 
 @click.command()
 @model_argument
-@click.argument("file", type=click.Path(path_type=Path, exists=True, dir_okay=False))
+@click.argument("inputs", nargs=-1)
 @click.option(
     "--workload",
-    type=click.Choice(WORKLOADS),
-    default=WORKLOADS[0],
+    type=click.Choice(list(WORKLOADS)),
+    default="perplexity",
     show_default=True,
-    help="What to measure.",
+    help="What to measure or compare.",
+)
+@click.option("--against", type=click.Choice(LIBRARIES), help="Run that library's model, too.")
+@text_options
+@click.option("--tokens", metavar="IDS", help="Token ids, comma-separated, instead of a text.")
+@click.option(
+    "--truth",
+    type=FILE,
+    help="The right class of each input, a line each: its name or its number.",
 )
 @window_option
 @click.option(
@@ -47,66 +43,60 @@ WORKLOADS: Final = ("perplexity",)
     help="Begin windows N tokens apart and count every token once; default: windows side by side,"
     " of which second halves count.",
 )
+@click.option(
+    "-p",
+    "--n-prompt",
+    type=click.IntRange(1),
+    default=128,
+    show_default=True,
+    help="Tokens of a prompt or text that is timed.",
+)
+@click.option(
+    "-n",
+    "--n-gen",
+    type=click.IntRange(0),
+    default=32,
+    show_default=True,
+    help="Tokens that are generated.",
+)
+@click.option("--batch", type=click.IntRange(1), default=1, show_default=True, help="Inputs a run.")
+@click.option(
+    "-r", "--rounds", type=click.IntRange(1), default=5, show_default=True, help="Of timing."
+)
+@tolerance_option
+@click.option("--csv", type=FILE, help="Write the table as CSV, too.")
+@click.option("--html", type=FILE, help="Write a page of it, too.")
 @format_options
 @common_options
+@click.pass_context
 def command(
-    common: CommonOptions,
-    model: str,
-    file: Path,
-    workload: str,
-    window: int | None,
-    stride: int | None,
-    formats: Formats,
+    context: click.Context, /, common: CommonOptions, formats: Formats, **given: Any
 ) -> None:
-    """Measure the perplexity of the text in FILE under MODEL."""
-    from ptir.runtime.likelihood import perplexity
+    """Measure MODEL by a workload, alone or --against PyTorch on the same inputs.
 
-    text = _text(file)
+    perplexity: how well it predicts the text in the file INPUTS.
+
+    accuracy: how many of INPUTS (texts, or image files) get their class in --truth.
+
+    bench: how fast it is.
+
+    validate: whether outputs for INPUTS, and greedy tokens behind them, are the peer's.
+
+    trace: which is the first layer whose result is not the peer's.
+
+    The last two need --against, and exit with 5 where something is off by more than --tolerance.
+    """
+    from ptir.cli.eval_tables import finish
+    from ptir.cli.eval_workloads import compared
+    from ptir.peers.process import library
+
+    csv, html = given.pop("csv"), given.pop("html")
+    asked = Asked(formats=formats, **given)
+    source = context.get_parameter_source
+    asked.check({n for n in given if source(n) is ParameterSource.COMMANDLINE})
     with session(common):
-        loaded = open_model(common, model, formats)
-        with progress("windows", streaming(loaded)) as report:
-            found = perplexity(loaded, text, window=window, stride=stride, progress=report)
-    if common.json:
-        show.value(
-            {
-                "workload": workload,
-                "model": model,
-                "file": str(file),
-                "backend": loaded.target.backend.name,
-                "device": loaded.target.device.name,
-                **formats.given(),
-                **_numbers(found),
-            }
-        )
-        return
-    rows = [(model, formats.weights(loaded), *_cells(found))]
-    show.table(("model", "weights", "tokens", "nll", "perplexity", "tok/s"), rows)
-
-
-def _text(file: Path) -> str:
-    """The text of a file; raises ``UsageError`` for an empty one and for what is not UTF-8."""
-    try:
-        text = file.read_bytes().decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise UsageError(f"{file}: is not UTF-8 text: {error}; convert it to UTF-8") from error
-    if not text:
-        raise UsageError(f"{file}: is empty; a text of two tokens at least is needed")
-    return text
-
-
-def _numbers(found: Perplexity) -> dict[str, Any]:
-    """The fields of a measurement for ``--json``, where what is too large for a float is null."""
-    derived = ("perplexity", "perplexity_error", "tokens_per_second")
-    every = {**asdict(found), **{name: getattr(found, name) for name in derived}}
-    return {k: None if isinstance(v, float) and math.isinf(v) else v for k, v in every.items()}
-
-
-def _cells(found: Perplexity) -> tuple[str, ...]:
-    nll, value = f"{found.nll:.4f}", f"{found.perplexity:.4f}"
-    if found.standard_error is not None:
-        nll, value = (
-            f"{nll} ± {found.standard_error:.4f}",
-            f"{value} ± {found.perplexity_error:.4f}",
-        )
-    counted = f"{found.counted} of {found.text_tokens}"
-    return counted, nll, value, f"{found.tokens_per_second:.1f}"
+        if asked.against is not None:
+            library(asked.against)  # before anything is loaded
+        loaded = open_model(common, asked.model, formats, needs="trace")
+        result = compared(common, loaded, asked)
+    finish(result, asked, common, csv, html)

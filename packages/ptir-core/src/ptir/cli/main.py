@@ -48,7 +48,7 @@ COMMANDS: Final = (
     CommandRow("transcribe", "ptir.cli.transcribe", "Write down what is said in recordings."),
     CommandRow("forward", "ptir.cli.forward", "Compute logits, without generating."),
     CommandRow("bench", "ptir.cli.bench", "Measure prefill and decoding speed."),
-    CommandRow("eval", "ptir.cli.eval", "Measure how well a model predicts a text."),
+    CommandRow("eval", "ptir.cli.eval", "Measure a model, or compare it with PyTorch's."),
     CommandRow("explain", "ptir.cli.explain", "Show what a step runs: kernels, bytes, time."),
     CommandRow("report", "ptir.cli.report", "Write a page about what a step runs."),
     CommandRow("warmup", "ptir.cli.warmup", "Build a model's kernels ahead of the first run."),

@@ -10,7 +10,16 @@ import click
 from ptir.cli import show
 from ptir.cli.common import CommonOptions, common_options, session
 from ptir.cli.compared import COLUMNS, as_json, cells, opened, subject_options
-from ptir.cli.model import Formats, format_options, input_options, model_argument
+from ptir.cli.eval_options import LIBRARIES, Asked, inputs_of
+from ptir.cli.forward import PROGRAMS
+from ptir.cli.model import (
+    Formats,
+    format_options,
+    given_input,
+    input_options,
+    model_argument,
+    open_model,
+)
 from ptir.errors import VerifyError
 
 if TYPE_CHECKING:
@@ -37,11 +46,21 @@ def command(
 ) -> None:
     """Compare a step of MODEL on --backend with --against: outputs, then every layer.
 
+    --against torch compares with the same model of PyTorch, whose layers are found by their names.
     MODEL may also be a program (FILE.ptir) with its arrays (--input). Exits with 5 where something
     is off by more than --tolerance; `ptir bisect` finds the instruction then.
     """
     from ptir.debug import Tolerance, verify_layers
 
+    if against in LIBRARIES:
+        if inputs or step != "prefill" or model.endswith(PROGRAMS):
+            raise click.UsageError(
+                f"--against {against} compares a whole text of a model; leave --input and --step"
+                " out, and compare programs with another backend"
+            )
+        asked = _asked(formats, model, (prompt, prompt_option, tokens), against, tolerance)
+        _verify_beside(common, asked)
+        return
     with session(common):
         texts = prompt, prompt_option, tokens
         subject = opened(common, formats, model, texts, inputs, against, step)
@@ -57,6 +76,67 @@ def command(
             f"{subject.tested.target} is wrong in {first.name}: {first.found.relative:.2g} of the"
             f" largest, by {subject.reference.target}; `ptir bisect` with the same options finds"
             " the instruction"
+        )
+
+
+def _asked(
+    formats: Formats,
+    model: str,
+    texts: tuple[str | None, str | None, str | None],
+    against: str,
+    tolerance: float | None,
+) -> Asked:
+    given = given_input(*texts) if any(text is not None for text in texts) else None
+    return Asked(
+        model,
+        "trace",
+        formats,
+        against,
+        inputs=(given,) if isinstance(given, str) else (),
+        tokens=texts[2],
+        tolerance=tolerance,
+    )
+
+
+def _verify_beside(common: CommonOptions, asked: Asked) -> None:
+    """The same beside another library's model."""
+    from ptir.cli.eval_workloads import beside
+    from ptir.debug import Tolerance
+    from ptir.peers.process import library
+    from ptir.peers.workloads import OUTPUT, trace
+
+    against = str(asked.against)
+    with session(common):
+        library(against)  # before anything is loaded
+        loaded = open_model(common, asked.model, asked.formats, needs="trace")
+        with beside(common, loaded, asked.model, against) as pair:
+            (given,) = inputs_of(loaded, asked)
+            found = trace(pair, given, Tolerance(asked.tolerance))
+    first = found.first_wrong
+    if common.json:
+        rows = [(row.theirs == (OUTPUT,), row) for row in found.rows]
+        outputs, layers = (
+            [{"name": r.name, "right": r.right, **as_json(r.found)} for of, r in rows if of is one]
+            for one in (True, False)
+        )
+        show.value(
+            {
+                "subject": asked.model,
+                "backend": str(loaded.target),
+                "against": against,
+                "right": first is None,
+                "outputs": outputs,
+                "layers": layers,
+                "not_compared": [*found.alone],
+            }
+        )
+    else:
+        show.table(("layer", *COLUMNS), [(r.name, *cells(r.found, r.right)) for r in found.rows])
+    if first is not None:
+        raise VerifyError(
+            f"{loaded.target} is wrong in {first.name}: {first.found.relative:.2g} of the largest,"
+            f" by {against}; `ptir bisect` with the same options but --against ref finds the"
+            " instruction if the reference is right"
         )
 
 

@@ -70,6 +70,7 @@ def define_image_model(
             capabilities=capabilities,
             arrange=arrange,
             preprocessing=preprocessing,
+            key_layouts=tuple(layouts),
         )
     )
 

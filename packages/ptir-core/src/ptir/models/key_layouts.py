@@ -90,7 +90,7 @@ def restored(
     for name, (ours, number) in theirs.items():
         stored, whole = known.get((ours, number)), known.get((ours, None))
         if stored is not None:
-            found[name] = Lines(stored, 0, source.type(stored).shape[0])
+            found[name] = Lines(stored, 0, (*source.type(stored).shape, 0)[0])
         elif whole is not None and number is not None:
             rows = source.type(whole).shape[0] // counts[ours]
             found[name] = Lines(whole, number * rows, (number + 1) * rows)

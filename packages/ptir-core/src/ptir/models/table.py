@@ -124,7 +124,7 @@ class ModelDefinition:
     ``capabilities`` name what a model of it can do: ``GENERATES``, ``SEES`` for one that takes
     images, ``READS`` for an encoder of text, ``HEARS`` for one that takes speech. ``arrange``
     brings a configuration and parameters as any library writes them into one form;
-    ``key_layouts`` are the names by which encoders do it.
+    ``key_layouts`` are the names by which encoders and models of images do it.
     ``preprocessing`` is what stands for a ``preprocessor_config.json`` that is not there.
     """
 

@@ -145,7 +145,10 @@ class Lines:
 
 
 class LinesSource:
-    """Another source's tensors, or runs of them, under other names; others are not there."""
+    """Another source's tensors, or runs of them, under other names; others are not there.
+
+    One without axes is always whole.
+    """
 
     def __init__(self, source: ParamSource, lines: Mapping[str, Lines]) -> None:
         self.counters = Counters()
@@ -160,12 +163,17 @@ class LinesSource:
         """Stored element type, and the shape of the run."""
         one = lookup(self._lines, name)
         whole = self._source.type(one.stored)
+        if not whole.rank:
+            return whole
         return TensorType(whole.dtype, (one.end - one.first, *whole.shape[1:]))
 
     def read(self, name: str) -> Array:
         """The values of the run, shared with the source where it can."""
         one = lookup(self._lines, name)
-        found = rows_of(self._source, one.stored, one.first, one.end)
+        if self._source.type(one.stored).rank:
+            found = rows_of(self._source, one.stored, one.first, one.end)
+        else:
+            found = self._source.read(one.stored)
         self.counters.record(name, found.nbytes)
         return found
 

@@ -11,7 +11,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from ptir.runtime.handle import Model
 
 Array = np.ndarray[Any, Any]
+Likelihoods: TypeAlias = Callable[[Sequence[int]], Array]
+"""The log likelihoods f64[T - 1] of the second of T tokens and those behind."""
 WINDOW: Final = 512
 """The tokens of a window where nobody says another number and the context has room for them."""
 
@@ -119,6 +121,22 @@ def perplexity(
     ``UsageError`` for a text that is too short and for numbers that do not fit the context,
     ``DeviceError`` where a likelihood is not a number.
     """
+
+    def ours(size: int) -> Likelihoods:
+        return Scores(model, size).of
+
+    return perplexity_by(ours, model, text, window, stride, progress)
+
+
+def perplexity_by(
+    scorer: Callable[[int], Likelihoods],
+    model: Model,
+    text: str | Sequence[int],
+    window: int | None = None,
+    stride: int | None = None,
+    progress: Progress | None = None,
+) -> Perplexity:
+    """The same by what ``scorer`` makes for windows of so many tokens, which ``model`` cuts."""
     size = _checked_window(model, window, stride)
     if isinstance(text, str):
         _require_tokenizer(model)
@@ -136,8 +154,7 @@ def perplexity(
     else:
         chosen, first = list(sliding(len(ids), size, stride)), None
     began = time.perf_counter()
-    scores = Scores(model, size)
-    found = np.concatenate(list(_likelihoods(scores, ids, chosen, first, progress)))
+    found = np.concatenate(list(_likelihoods(scorer(size), ids, chosen, first, progress)))
     lost = np.flatnonzero(~np.isfinite(found))
     if lost.size:
         raise DeviceError(
@@ -189,7 +206,7 @@ def _first_token(model: Model) -> int | None:
 
 
 def _likelihoods(
-    scores: Scores,
+    scores: Likelihoods,
     ids: Sequence[int],
     windows: Sequence[TextWindow],
     first: int | None,
@@ -200,7 +217,7 @@ def _likelihoods(
         tokens = list(ids[window.start : window.end])
         if first is not None:
             tokens[0] = first
-        yield scores.of(tokens)[window.first - window.start - 1 :]
+        yield scores(tokens)[window.first - window.start - 1 :]
         if progress:
             progress(number, len(windows))
 
