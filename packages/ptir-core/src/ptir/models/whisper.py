@@ -156,10 +156,14 @@ class CrossAttention(Attention):
         return self.split(k), self.split(v)
 
     def __call__(self, x: Tensor, source: LayerTensors) -> Tensor:
-        """f32[B,T,D] and those keys and values to f32[B,T,D]."""
-        q = self.split(self.q_proj(x))
+        """f32[B,T,D] and those keys and values to f32[B,T,D].
+
+        Several rows may share what was heard: of f32[W,H,S,D / H] each is for B / W rows, which
+        are side by side and attend as one row with as many more positions.
+        """
+        q = self.split(self.q_proj(x.reshape(source[0].shape[0], -1, x.shape[-1])))
         k, v = (kept.astype(q.dtype) for kept in source)
-        return self.merged(F.attention(q, k, v, causal=False))
+        return self.merged(F.attention(q, k, v, causal=False)).reshape(*x.shape)
 
 
 class Layer(Module):

@@ -15,16 +15,20 @@ from ptir.units import duration
 class SpeechSegment:
     """What was said from ``start`` to ``end``, in seconds from the recording's begin.
 
-    ``tokens`` are those of its text and times. ``logprob`` is the mean logarithm of the
-    probabilities of its window's tokens, ``no_speech`` the probability that nobody speaks there.
+    ``tokens`` are those of its text and times. The others are numbers of its window: the
+    ``temperature`` that it was decoded with, the mean logarithm of its tokens' probabilities
+    (``avg_logprob``), how many times shorter zlib makes its text (``compression_ratio``), and the
+    probability that nobody speaks (``no_speech_prob``).
     """
 
     start: float
     end: float
     text: str
     tokens: tuple[int, ...]
-    logprob: float
-    no_speech: float
+    temperature: float
+    avg_logprob: float
+    compression_ratio: float
+    no_speech_prob: float
 
 
 @dataclass(frozen=True)
@@ -80,6 +84,12 @@ class TranscriptRun:
         for segment in self.found:
             self._segments.append(segment)
             yield segment
+
+    def finished(self) -> Transcript:
+        """All that is found, once it is."""
+        for _ in self:
+            pass
+        return self.result
 
     @property
     def result(self) -> Transcript:
