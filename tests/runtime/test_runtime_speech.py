@@ -213,9 +213,7 @@ def test_a_window_in_which_nobody_speaks_is_left_out(monkeypatch: pytest.MonkeyP
     found = model.transcribe(noise(32000), language="en")
     assert [one.start for one in found.segments] == [1.0]
     scripted(model, monkeypatch, unsure, sure)
-    found = model.transcribe(
-        noise(32000), language="en", no_speech_threshold=None, temperature=0
-    )
+    found = model.transcribe(noise(32000), language="en", no_speech_threshold=None, temperature=0)
     assert [one.start for one in found.segments] == [0.0, 1.0]
 
 

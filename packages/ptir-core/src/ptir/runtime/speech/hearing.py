@@ -112,7 +112,7 @@ class Window:
 class Hearings:
     """Recordings that are heard together, ``batch`` windows at once.
 
-    One is opened, by ``waiting``, when there is room for a window of it.
+    The first is opened, by ``waiting``, at once, another when there is room for a window of it.
     """
 
     def __init__(
@@ -121,6 +121,7 @@ class Hearings:
         self._model, self._batch = model, batch
         self._waiting = deque(enumerate(waiting))
         self._open = dict[int, Hearing]()
+        self._admit()
 
     def segments(self, number: int) -> Iterator[SpeechSegment]:
         """The segments of a recording, as soon as they are certain."""
@@ -138,14 +139,18 @@ class Hearings:
         for hearing in self._open.values():
             windows += hearing.windows(self._batch - len(windows))
         while self._waiting and len(windows) < self._batch:
-            number, opened = self._waiting.popleft()
-            self._open[number] = hearing = opened()
-            windows += hearing.windows(self._batch - len(windows))
+            windows += self._admit().windows(self._batch - len(windows))
         rows = min(self._batch, 1 << (len(windows) - 1).bit_length())
         source = self._model.decoder.hear([window.features for window in windows], rows)
         self._tell_languages(windows, source)
         for window, heard in zip(windows, self._heard(windows, source), strict=True):
             window.hearing.take(window.place, heard)
+
+    def _admit(self) -> Hearing:
+        """Open the next recording."""
+        number, opened = self._waiting.popleft()
+        self._open[number] = found = opened()
+        return found
 
     def _tell_languages(self, windows: Sequence[Window], source: State) -> None:
         unknown = [n for n, w in enumerate(windows) if w.hearing.run.language is None]
