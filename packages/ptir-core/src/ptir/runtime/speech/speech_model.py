@@ -157,7 +157,8 @@ class SpeechModel(Model):
         special = [one for one in ids if one >= self.tokens.end]
         if special:
             raise UsageError(
-                f"prompt {short(prompt)}: token {special[0]} is special; give a text without such"
+                f"prompt {short(prompt)}: token {special[0]} is none of a text (those are below"
+                f" {self.tokens.end}); give a text without special tokens"
             )
         if len(ids) > room:
             raise UsageError(
