@@ -424,7 +424,7 @@ def test_batches_that_cannot_be(batch: Any, model: SpeechModel) -> None:
 
 def test_a_prompt_holds_no_special_token(model: SpeechModel, monkeypatch: Any) -> None:
     assert model.tokenizer is not None
-    monkeypatch.setattr(model.tokenizer, "encode", lambda text: [7, TOKENS.end])
+    monkeypatch.setattr(model.tokenizer, "encode", lambda text, **options: [7, TOKENS.end])
     with pytest.raises(UsageError, match="token 450 is none of a text"):
         model.transcribe(noise(10), prompt="<|endoftext|>")
 

@@ -101,6 +101,11 @@ CHOICES: Final = (
         help="Leave such a window out where silence is likelier than X, or none; default: 0.6.",
     ),
     click.option(
+        "--word-timestamps",
+        is_flag=True,
+        help="Times of every word: in lines and subtitles, which then hold one, and --json.",
+    ),
+    click.option(
         "--beams",
         metavar="N",
         type=int,
@@ -191,7 +196,8 @@ def _print(run: TranscriptRun, form: str, title: str, out: TextIO) -> None:
     if form == "vtt":
         out.write(VTT_HEADER)
     first = True
-    for number, one in enumerate(run, 1):
+    pieces = (one for segment in run for one in segment.words or [segment])
+    for number, one in enumerate(pieces, 1):
         match form:
             case "srt":
                 text = srt_block(number, one)

@@ -79,6 +79,29 @@ class Decoder:
         named = [zip(tokens.languages, row, strict=True) for row in shares]
         return [dict(sorted(row, key=lambda one: -one[1])) for row in named]
 
+    def attention(
+        self, source: State, window: int, prompt: Sequence[int], said: Sequence[int]
+    ) -> Array:
+        """How much T tokens of text attend to the positions of a window of ``source``, and the end.
+
+        That is f32[heads, T + 1, S] for the model's ``alignment_heads``. Each token's row is that
+        of the one before, which the model answers with it.
+        """
+        model = self._model
+        tokens = [*prompt, *said]
+        ids = np.zeros((1, _width(len(tokens), model.context)), np.int32)
+        ids[0, : len(tokens)] = tokens
+        with model.policies():
+            found = self.steps.align(
+                self._tensor(ids),
+                self.pick(source, [window]),
+                self._tensor(np.array([len(tokens)], np.int32)),
+                model.alignment_heads,
+            ).numpy()[0]
+        weights: Array = found[:, len(prompt) - 1 : len(tokens)]
+        check_numbers(weights, f"{model.name}: attention", model.checkpoint.source)
+        return weights
+
     def decode(
         self,
         source: State,

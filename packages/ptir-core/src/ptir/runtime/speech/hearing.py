@@ -5,20 +5,25 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ptir.models.whisper import SHRINKS
 from ptir.nn.state import State
+from ptir.runtime.speech.alignment import median_width, token_positions
 from ptir.runtime.speech.decoding import Manner
 from ptir.runtime.speech.options import FORGETS_ABOVE, Heard, SpeechOptions, compression_ratio
 from ptir.runtime.speech.stamps import Part, parts, untimed
-from ptir.runtime.speech.transcript import SpeechSegment, TranscriptRun
+from ptir.runtime.speech.transcript import SpeechSegment, SpeechWord, TranscriptRun
+from ptir.runtime.speech.words import words as words_of
 
 if TYPE_CHECKING:
     from ptir.runtime.speech.speech_model import SpeechModel
 
 Array = np.ndarray[Any, Any]
+Attention = Callable[[Sequence[int]], Array]
 
 
 @dataclass
@@ -54,16 +59,23 @@ class Hearing:
 
     def prompt(self) -> list[int]:
         """What the decoder is given before a window's tokens."""
-        tokens = self.model.tokens
-        options = self.options
-        marks = tokens.prompt(self.run.language, options.task, timestamps=options.timestamps)
+        tokens, options = self.model.tokens, self.options
         room = tokens.room(self.model.context) - len(self.words)
         past = self.before[-room:] if room > 0 and options.condition_on_previous_text else []
         before = [*self.words, *past]
+        marks = self.marks(timestamps=options.timestamps)
         return [*([tokens.previous] if before else []), *before, *marks]
 
-    def take(self, place: int, heard: Heard) -> None:
-        """Queue the segments of the window at ``place``, and say where the next one begins."""
+    def marks(self, *, timestamps: bool) -> list[int]:
+        """The start of a window's text."""
+        task = self.options.task
+        return self.model.tokens.prompt(self.run.language, task, timestamps=timestamps)
+
+    def take(self, place: int, heard: Heard, attention: Attention) -> None:
+        """Queue the segments of the window at ``place``, and say where the next one begins.
+
+        ``attention`` gives the weights of tokens of text, see ``Decoder.attention``.
+        """
         settings, options = self.model.settings, self.options
         self.place = place + settings.frames
         if options.silent(heard):
@@ -71,14 +83,40 @@ class Hearing:
         found, done = (parts if options.timestamps else untimed)(heard.tokens, self.model.tokens)
         self.place = place + (done or settings.frames)
         left = min(settings.frames, self.said - place)
-        for part in found:
-            segment = self._segment(part, place, left, heard)
+        spoken = self._words(found, place, left, attention)
+        for part, words in zip(found, spoken, strict=True):
+            segment = self._segment(part, place, left, heard, words)
             if segment.text.strip():
                 self.queue.append(segment)
         said = [token for part in found for token in part.tokens]
         self.before = [*self.before, *said] if heard.temperature <= FORGETS_ABOVE else []
 
-    def _segment(self, part: Part, place: int, left: int, heard: Heard) -> SpeechSegment:
+    def _words(
+        self, found: Sequence[Part], place: int, left: int, attention: Attention
+    ) -> list[tuple[SpeechWord, ...]]:
+        """When the words of each part were said, if that is asked for."""
+        texts = [[one for one in part.tokens if one < self.model.tokens.end] for part in found]
+        said = [token for text in texts for token in text]
+        if not (self.options.word_timestamps and said):
+            return [()] * len(found)
+        weights = attention(said)[..., : -(-left // SHRINKS)]
+        width = median_width(self.model.checkpoint.config)
+        settings = self.model.settings
+        frames = place + SHRINKS * token_positions(weights, width)
+        times = [round(frame * settings.hop / settings.rate, 3) for frame in frames.tolist()]
+        spoken, first = list[tuple[SpeechWord, ...]](), 0
+        for text in texts:
+            row = list[SpeechWord]()
+            for word in words_of(text, self.model.text_of, self.run.language):
+                last = first + word.count
+                row.append(SpeechWord(times[first], times[last], word.text))
+                first = last
+            spoken.append(tuple(row))
+        return spoken
+
+    def _segment(
+        self, part: Part, place: int, left: int, heard: Heard, words: tuple[SpeechWord, ...]
+    ) -> SpeechSegment:
         settings = self.model.settings
         step = settings.hop / settings.rate
         ratio = settings.frames // self.model.module.config.source
@@ -93,6 +131,7 @@ class Hearing:
             avg_logprob=heard.avg_logprob,
             compression_ratio=heard.compression_ratio,
             no_speech_prob=heard.no_speech_prob,
+            words=words,
         )
 
 
@@ -143,8 +182,11 @@ class Hearings:
         rows = min(self._batch, 1 << (len(windows) - 1).bit_length())
         source = self._model.decoder.hear([window.features for window in windows], rows)
         self._tell_languages(windows, source)
-        for window, heard in zip(windows, self._heard(windows, source), strict=True):
-            window.hearing.take(window.place, heard)
+        for number, heard in enumerate(self._heard(windows, source)):
+            window = windows[number]
+            prompt = window.hearing.marks(timestamps=False)
+            attention = partial(self._model.decoder.attention, source, number, prompt)
+            window.hearing.take(window.place, heard, attention)
 
     def _admit(self) -> Hearing:
         """Open the next recording."""

@@ -42,7 +42,8 @@ class SpeechOptions:
     ``logprob_threshold``. None switches a threshold off.
 
     ``prompt`` is a text that stands before every window's, for words and how they are spelled.
-    With ``condition_on_previous_text`` the text so far stands behind it.
+    With ``condition_on_previous_text`` the text so far stands behind it. ``word_timestamps`` has
+    each segment tell when its words were said.
 
     Raises ``UsageError``. Source: Radford et al., "Robust Speech Recognition via Large-Scale Weak
     Supervision", 2022, section 4.5.
@@ -59,6 +60,7 @@ class SpeechOptions:
     prompt: str | None = None
     beams: int = 1
     seed: int = 0
+    word_timestamps: bool = False
 
     def __post_init__(self) -> None:
         temperatures = self.temperatures

@@ -18,6 +18,7 @@ from ptir.models.whisper import Config
 from ptir.nn.module import recording
 from ptir.nn.state import State
 from ptir.runtime.handle import Array, Model
+from ptir.runtime.speech.alignment import Heads, alignment_heads
 from ptir.runtime.speech.decoding import Decoder, Manner
 from ptir.runtime.speech.hearing import Hearing, Hearings
 from ptir.runtime.speech.options import MOST, Heard, speech_options
@@ -62,6 +63,15 @@ class SpeechModel(Model):
         checkpoint = self.checkpoint
         try:
             return SpeechTokens.of(checkpoint.config, checkpoint.generation_config)
+        except CheckpointError as error:
+            raise CheckpointError(f"{checkpoint.path}: {error}") from error
+
+    @cached_property
+    def alignment_heads(self) -> Heads:
+        """Pairs of a layer and a head that tell when a token was said; ``CheckpointError``."""
+        checkpoint = self.checkpoint
+        try:
+            return alignment_heads(checkpoint.generation_config, self.module.config)
         except CheckpointError as error:
             raise CheckpointError(f"{checkpoint.path}: {error}") from error
 
@@ -153,7 +163,10 @@ class SpeechModel(Model):
         if prompt is None or not prompt.strip():
             return ()
         assert self.tokenizer is not None
-        ids, room = self.tokenizer.encode(f" {prompt.strip()}"), self.tokens.room(self.context)
+        ids, room = (
+            self.tokenizer.encode(f" {prompt.strip()}", add_special_tokens=False),
+            self.tokens.room(self.context),
+        )
         special = [one for one in ids if one >= self.tokens.end]
         if special:
             raise UsageError(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 from ptir import functional as F
@@ -32,15 +33,17 @@ class SpeechSteps:
     ) -> None:
         self._model, self._tokens, self._cache_dtype = model, tokens, cache_dtype
         self._last = context - 1
+        self._states: tuple[Any, ...] = model.decoder.states()
         self.hear = jit(self._hear)
         self.begin = jit(self._begin, donate=("state",))
         self.advance = jit(self._advance, donate=("state",))
         self.pick = jit(_picked)
+        self.align = jit(self._align)
 
     @property
     def plans(self) -> tuple[Plan, ...]:
         """What was compiled so far."""
-        steps = (self.hear, self.pick, self.begin, self.advance)
+        steps = (self.hear, self.align, self.pick, self.begin, self.advance)
         return tuple(plan for step in steps for plan in step.plans)
 
     def _hear(self, features: Tensor) -> State:
@@ -93,6 +96,17 @@ class SpeechSteps:
         chosen = self._chosen(logits, never, bounds, draw, timestamps, beams)
         # rows that have ended stay at the last position until the others have
         return (chosen, _own(after), F.minimum(start + 1, self._last))
+
+    def _align(
+        self, tokens: Tensor, source: State, count: Tensor, heads: Sequence[tuple[int, int]]
+    ) -> Tensor:
+        """How much each of ``count`` i32[1] tokens i32[1,P] attends to each position.
+
+        For N ``heads``, pairs of a layer and a head: f32[1,N,P,S].
+        """
+        types = (layer.own.types(1, tokens.shape[1]) for layer in self._states)
+        own = tuple(tuple(F.full(one.shape, 0.0) for one in layer) for layer in types)
+        return self._model.alignment(tokens, _joined(own, source), count, heads)
 
     def _chosen(
         self,
