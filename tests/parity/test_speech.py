@@ -13,6 +13,7 @@ import transformers
 import ptir
 from ptir.runtime import SpeechModel, SpeechSegment
 from ptir.runtime.specs import shipped_tokenizer
+from ptir.runtime.speech.alignment import token_positions
 from ptir.runtime.speech.languages import LANGUAGES, language_code
 from ptir.runtime.speech.tokens import SpeechTokens
 
@@ -308,6 +309,45 @@ def test_answers_are_doubted_and_left_out_where_transformers_does(
     np.testing.assert_allclose([p for _, p in made], [p for _, p in attempts], rtol=1e-5)
     assert_same_segments(ours, found, wanted)
     assert {one.temperature for one in found.segments} <= {0.0, 1e-3}
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("heads", [((0, 1), (1, 0)), ((1, 1),)])
+@pytest.mark.parametrize("seed", range(3))
+def test_times_of_tokens_are_those_of_transformers(
+    seed: int, heads: tuple[tuple[int, int], ...], backend: str, tmp_path: Path
+) -> None:
+    """For the rows that they take: of each token itself, where here it is that of the one before.
+
+    They leave out the last token, and round times to f32.
+    """
+    model = noisy(tmp_path, seed)
+    rules = model.generation_config
+    rules.suppress_tokens = [1, 2, 7, *range(450, 512)]
+    rules.alignment_heads = [[*pair] for pair in heads]
+    rules.save_pretrained(tmp_path)
+    model.set_attn_implementation("eager")
+    features = np.random.default_rng(seed).standard_normal((100, 10)).astype(np.float32)
+    given = torch.from_numpy(features).T[None]
+    with torch.no_grad():
+        made = model.generate(
+            given,
+            language="de",
+            task="translate",
+            return_token_timestamps=True,
+            attention_mask=torch.ones((1, 100), dtype=torch.long),
+        )
+    wanted = made["token_timestamps"][0].numpy()
+    ours = opened(tmp_path, backend)
+    assert ours.alignment_heads == tuple(sorted(heads))
+    prompt = ours.tokens.prompt("de", "translate", timestamps=False)
+    source = ours.hear(features)
+    said = ours.window(source, prompt, timestamps=False).tokens
+    assert [*said] == made["sequences"][0].tolist()[-36:]
+    weights = ours.decoder.attention(source, 0, prompt, said)
+    found = 0.02 * token_positions(weights[:, 1:36])
+    np.testing.assert_allclose(found, wanted[-36:-1], atol=1e-5)
+    assert len({*found.tolist()}) > 3
 
 
 def test_languages_are_those_of_transformers_in_their_order() -> None:
