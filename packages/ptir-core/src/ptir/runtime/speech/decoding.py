@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -118,6 +119,23 @@ class Decoder:
         draws = Draws([*seeds, *[0] * (rows - len(seeds))]) if manner.temperature else None
         by = self._by_beams if manner.beams > 1 else self._one_by_one
         return by(source, filled, manner, draws)[: len(prompts)]
+
+    def rehearse(self, source: State, count: int, manner: Manner) -> float:
+        """Run a prompt and ``count`` further tokens of every window, whatever they are.
+
+        Gives the seconds of these tokens.
+        """
+        tokens, rows = self._model.tokens, source[0][0].shape[0]
+        language = next(iter(tokens.languages), None)
+        prompt = tokens.prompt(language, "transcribe", timestamps=manner.timestamps)
+        draws = Draws([0] * rows) if manner.temperature else None
+        chosen, start, _ = self._begin(source, [prompt] * rows, manner, draws)
+        chosen[0].numpy()
+        began = time.perf_counter()
+        for _ in range(count):
+            chosen, start = self._advance(chosen[0], source, start, [()] * rows, manner, draws)
+            chosen[0].numpy()
+        return time.perf_counter() - began
 
     def _one_by_one(
         self, source: State, prompts: Sequence[Sequence[int]], manner: Manner, draws: Draws | None

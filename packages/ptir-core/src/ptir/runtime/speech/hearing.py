@@ -160,7 +160,8 @@ class Hearings:
         self._model, self._batch = model, batch
         self._waiting = deque(enumerate(waiting))
         self._open = dict[int, Hearing]()
-        self._admit()
+        if self._waiting:
+            self._admit()
 
     def segments(self, number: int) -> Iterator[SpeechSegment]:
         """The segments of a recording, as soon as they are certain."""
