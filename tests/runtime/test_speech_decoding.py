@@ -90,6 +90,9 @@ class Script:
     def pick(self, source: Any, windows: Sequence[int]) -> Any:
         return ()
 
+    def attention(self, *given: Any) -> Any:
+        raise AssertionError("nobody asked for words")
+
     def decode(
         self, source: Any, prompts: Sequence[list[int]], manner: Manner, seeds: Sequence[int]
     ) -> list[Heard]:

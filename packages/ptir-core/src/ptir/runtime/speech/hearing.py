@@ -188,6 +188,8 @@ class Hearings:
             prompt = window.hearing.marks(timestamps=False)
             attention = partial(self._model.decoder.attention, source, number, prompt)
             window.hearing.take(window.place, heard, attention)
+            if window.hearing.done:
+                window.hearing.features = np.zeros((0, 0), np.float32)  # hours of sound are large
 
     def _admit(self) -> Hearing:
         """Open the next recording."""
