@@ -26,10 +26,10 @@ def shown(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:
 
 
 def test_a_window_and_decoding_are_measured(capsys: pytest.CaptureFixture[str]) -> None:
-    found = shown(capsys, "bench", MICRO, "-n", "5", "-r", "2")
+    found = shown(capsys, "bench", MICRO, "-n", "5", "-r", "1")
     assert [row["test"] for row in found["rows"]] == ["enc50", "tg5"]
     for row in found["rows"]:
-        assert len(row["tokens_per_second"]["samples"]) == 2
+        assert len(row["tokens_per_second"]["samples"]) == 1
         assert row["tokens_per_second"]["min"] > 0
     heard, decoded = found["rows"]
     assert heard["bandwidth_share"] is None and decoded["bandwidth_share"] > 0

@@ -353,6 +353,7 @@ def believed(model: SpeechModel, sounds: Sequence[Array], **options: Any) -> dic
     return {**options, "logprob_threshold": float(np.median(means))}
 
 
+@pytest.mark.slice(1)
 @pytest.mark.parametrize(
     "options",
     [{}, {"beams": 3, "temperature": 0}, {"prompt": "a cat", "temperature": 0.0}],
@@ -369,6 +370,7 @@ def test_recordings_together_are_as_each_alone(loud: SpeechModel, options: Any) 
         assert len({one.language for one in alone}) > 1
 
 
+@pytest.mark.slice(1)
 @pytest.mark.parametrize("before", [False, True])
 def test_windows_of_one_recording_together(loud: SpeechModel, before: bool) -> None:
     options = believed(loud, [tones(70000)], timestamps=False, condition_on_previous_text=before)
@@ -405,6 +407,8 @@ def test_recordings_are_opened_when_there_is_room(model: SpeechModel) -> None:
         ({"logprob_threshold": "low"}, "logprob_threshold 'low': must be a number, or None"),
         ({"no_speech_threshold": True}, "no_speech_threshold True: must be a number"),
         ({"compression_ratio_threshold": math.nan}, "compression_ratio_threshold nan: must be"),
+        ({"timestamps": "no"}, "timestamps 'no': must be True or False"),
+        ({"word_timestamps": 1}, "word_timestamps 1: must be True or False"),
         ({"beams": 0}, r"beams 0: must be an integer in \[1, 64\]"),
         ({"beams": 2.0}, r"beams 2.0: must be an integer"),
         ({"seed": -1}, "seed -1: must be an integer in"),

@@ -216,7 +216,7 @@ class Hearings:
             heard = self._model.decoder.decode(
                 source if attempt == 0 else self._model.decoder.pick(source, asked),
                 [prompts[n] for n in asked],
-                Manner(options.timestamps, temperature, beams),
+                Manner(options.timestamps, float(temperature), beams),
                 [_seed(options.seed, windows[n].place, attempt) for n in asked],
             )
             found.update(zip(asked, map(self._rated, heard), strict=True))

@@ -69,6 +69,9 @@ class SpeechOptions:
         for one in temperatures:
             if not (_number(one) and 0 <= one < math.inf):
                 raise UsageError(f"temperature {short(one)}: must be a number >= 0, or several")
+        for name in ("timestamps", "condition_on_previous_text", "word_timestamps"):
+            if type(getattr(self, name)) is not bool:
+                raise UsageError(f"{name} {short(getattr(self, name))}: must be True or False")
         for name in ("compression_ratio_threshold", "logprob_threshold", "no_speech_threshold"):
             value = getattr(self, name)
             if value is not None and not (_number(value) and not math.isnan(value)):
