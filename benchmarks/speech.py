@@ -1,12 +1,13 @@
 """Whisper on a CPU: 30 s of sound by ptir beside Transformers, in alternating rounds.
 
 Samples go in. ``hear``: features and the encoder. ``transcribe``: these and a text of 124 tokens,
-without timestamps, each the likeliest. Weights are random, the same for both; features, what the
+without timestamps, each the likeliest. ``--batch N``: N such texts of N sounds at once, beside one
+sound after another (``ptir alone``). Weights are random, the same for both; features, what the
 encoder gives and tokens are compared first. Ratios are taken within a round. Writes JSON; needs
 ``pip install torch transformers``.
 
     python benchmarks/speech.py --backend c --threads 2 --rounds 7 --json out.json
-    python benchmarks/speech.py --preset whisper-base
+    python benchmarks/speech.py --preset whisper-base --batch 8
 
 On a machine that others use, ``--threads 1 --clock cpu`` compares what the processors did.
 """
@@ -34,11 +35,14 @@ Array = np.ndarray[Any, Any]
 Call = Callable[[], Array]
 
 
-def sound() -> Array:
+def sound(seed: int = 0) -> Array:
     """Tones that rise and fall, and noise, f32[480000]."""
     time = np.arange(SECONDS * 16000) / 16000
-    tone = np.sin(2 * np.pi * 300 * time * (1 + 0.2 * np.sin(time))) * np.sin(3 * time) ** 2
-    noise = np.random.default_rng(0).standard_normal(len(time))
+    tone = (
+        np.sin(2 * np.pi * 300 * (seed + 1) * time * (1 + 0.2 * np.sin(time)))
+        * np.sin(3 * time) ** 2
+    )
+    noise = np.random.default_rng(seed).standard_normal(len(time))
     return (0.3 * tone + 0.02 * noise).astype(np.float32)
 
 
@@ -68,10 +72,11 @@ def saved(preset: str, folder: str) -> Any:
     return model
 
 
-def ours(folder: str, samples: Array, backend: str) -> dict[str, Call]:
+def ours(folder: str, sounds: list[Array], backend: str) -> dict[str, Call]:
     """Calls of ptir, with uploads and downloads."""
     import ptir
     from ptir.runtime import SpeechModel
+    from ptir.runtime.speech.decoding import Manner
 
     model = ptir.load_model(folder, backend=backend)
     assert isinstance(model, SpeechModel)
@@ -79,17 +84,28 @@ def ours(folder: str, samples: Array, backend: str) -> dict[str, Call]:
 
     def hear() -> Array:
         return np.concatenate(
-            [one.numpy().ravel() for one in model.hear(model.features(samples))[-1]]
+            [one.numpy().ravel() for one in model.hear(model.features(sounds[0]))[-1]]
         )
 
-    def transcribe() -> Array:
+    def said(samples: Array) -> Array:
         heard = model.window(model.hear(model.features(samples)), prompt, timestamps=False)
         return np.array(heard.tokens)
 
-    return {"hear": hear, "transcribe": transcribe}
+    def together() -> Array:
+        features = [model.features(one) for one in sounds]
+        source = model.decoder.hear(features, len(sounds))
+        found = model.decoder.decode(source, [prompt] * len(sounds), Manner(timestamps=False))
+        return np.array([heard.tokens for heard in found])
+
+    return {
+        "hear": hear,
+        "transcribe": lambda: said(sounds[0]),
+        "batch": together,
+        "alone": lambda: np.array([said(one) for one in sounds]),
+    }
 
 
-def theirs(model: Any, samples: Array) -> dict[str, Call]:
+def theirs(model: Any, sounds: list[Array]) -> dict[str, Call]:
     """Calls of Transformers; what the last layer attends to is compared, as ptir keeps it."""
     import torch
     import transformers
@@ -99,8 +115,8 @@ def theirs(model: Any, samples: Array) -> dict[str, Call]:
     attention = model.model.decoder.layers[-1].encoder_attn
     layers = model.model.decoder.layers
 
-    def features() -> Any:
-        return extractor(samples, sampling_rate=16000, return_tensors="pt").input_features
+    def features(given: list[Array]) -> Any:
+        return extractor(given, sampling_rate=16000, return_tensors="pt").input_features
 
     def heads(found: Any) -> Array:
         size = model.config.d_model // model.config.decoder_attention_heads
@@ -110,33 +126,42 @@ def theirs(model: Any, samples: Array) -> dict[str, Call]:
 
     def hear() -> Array:
         with torch.inference_mode():
-            encoded = model.model.encoder(features()).last_hidden_state
+            encoded = model.model.encoder(features(sounds[:1])).last_hidden_state
             for layer in layers[:-1]:
                 layer.encoder_attn.k_proj(encoded), layer.encoder_attn.v_proj(encoded)
             both = attention.k_proj(encoded), attention.v_proj(encoded)
             return np.concatenate([heads(one) for one in both])
 
-    def transcribe() -> Array:
+    def said(given: list[Array]) -> Array:
         with torch.inference_mode():
-            made = model.generate(features(), language="en", task="transcribe")
-        found: Array = made[0].numpy()
-        return found[-(POSITIONS - 4) :]
+            made = model.generate(features(given), language="en", task="transcribe")
+        found: Array = made.numpy()
+        return found[:, -(POSITIONS - 4) :]
 
-    return {"hear": hear, "transcribe": transcribe}
+    return {
+        "hear": hear,
+        "transcribe": lambda: said(sounds[:1])[0],
+        "batch": lambda: said(sounds),
+    }
 
 
 def measure(given: argparse.Namespace) -> dict[str, Samples]:
     """Seconds of a call by subject and peer, one for each round; results are compared before."""
-    samples, found = sound(), dict[str, Samples]()
+    sounds, found = [sound(seed) for seed in range(given.batch)], dict[str, Samples]()
     with tempfile.TemporaryDirectory() as folder:
-        other = theirs(saved(given.preset, folder), samples)
-        own = ours(folder, samples, given.backend)
-        for subject in own:
+        other = theirs(saved(given.preset, folder), sounds)
+        own = ours(folder, sounds, given.backend)
+        for subject in ("hear", "transcribe") if given.batch == 1 else ("batch",):
             calls = {"ptir": own[subject], "transformers": other[subject]}
-            wanted, result = calls["transformers"](), calls["ptir"]()
-            off = float(np.abs(wanted - result).max() / np.abs(wanted).max())
-            if off > (1e-3 if subject == "hear" else 0):
-                raise SystemExit(f"{subject}: the results are off by {off:.1e}; not measured")
+            if subject == "batch":
+                calls["ptir alone"] = own["alone"]
+            wanted = calls["transformers"]()
+            for name, call in calls.items():
+                off = float(np.abs(wanted - call()).max() / np.abs(wanted).max())
+                if off > (1e-3 if subject == "hear" else 0):
+                    raise SystemExit(
+                        f"{subject}, {name}: the results are off by {off:.1e}; not measured"
+                    )
             found[subject] = alternating(calls, given.rounds, given.calls, given.clock)
     return found
 
@@ -146,6 +171,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--backend", default="c")
     parser.add_argument("--preset", default="whisper-tiny")
+    parser.add_argument("--batch", type=int, default=1, help="measure N sounds at once")
     parser.add_argument("--threads", type=int, default=2, help="of both peers")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--calls", type=int, default=1, help="calls of a measurement")

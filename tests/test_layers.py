@@ -121,6 +121,13 @@ ONLY_TYPES: dict[tuple[str, str], str] = {
         ],
         "a model makes runs, and drafts; a protocol would be half of its fields again",
     ),
+    **dict.fromkeys(
+        [
+            (f"ptir.runtime.speech.{name}", "ptir.runtime.speech.speech_model")
+            for name in ("decoding", "hearing")
+        ],
+        "a model makes them, and they are its work; a protocol would be half of its fields again",
+    ),
     ("ptir_testsuite.witnesses.onnx_import.table", "ptir_testsuite.witnesses.onnx_import.scope"): (
         "the rows of a table take the scope that looks things up in it"
     ),

@@ -13,6 +13,7 @@ import transformers
 import ptir
 from ptir.runtime import SpeechModel, SpeechSegment
 from ptir.runtime.specs import shipped_tokenizer
+from ptir.runtime.speech.alignment import token_positions
 from ptir.runtime.speech.languages import LANGUAGES, language_code
 from ptir.runtime.speech.tokens import SpeechTokens
 
@@ -154,20 +155,10 @@ LONG = {0: 16000, 1: 40000, 3: 59161, 4: 70001, 5: 31999, 9: 59161, 10: 70001, 1
 """Samples by seed; one second is a window."""
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("seed", LONG)
-def test_long_recordings_are_heard_as_transformers_does(
-    seed: int, backend: str, tmp_path: Path
-) -> None:
-    """From samples to segments, the language found out; times where both ends of one are told.
-
-    Where a window has no two segments Transformers takes its begin for that of the first, whatever
-    time is told, and the only time of one that is not closed for its end; here that is its begin.
-    """
-    model, size = noisy(tmp_path, seed), LONG[seed]
-    samples = sound(size, seed)
+def theirs(model: Any, samples: Array, **options: Any) -> list[dict[str, Any]]:
+    """The segments of Transformers."""
     extractor = transformers.WhisperFeatureExtractor(feature_size=10, chunk_length=1)
-    whole = {} if size <= 16000 else {"truncation": False, "padding": "longest"}
+    whole = {} if len(samples) <= 16000 else {"truncation": False, "padding": "longest"}
     given = extractor(
         samples, sampling_rate=16000, return_tensors="pt", return_attention_mask=True, **whole
     )
@@ -179,15 +170,22 @@ def test_long_recordings_are_heard_as_transformers_does(
             return_timestamps=True,
             return_segments=True,
             **mask,
+            **options,
         )
-        language = model.detect_language(given.input_features[:, :, :100])[0].item()
-    ours = opened(tmp_path, backend)
-    found = ours.transcribe(samples, no_speech_threshold=None)
-    assert found.language is not None
-    assert ours.tokens.languages[found.language] == language
+        model.told = model.detect_language(given.input_features[:, :, :100])[0].item()
+    found: list[dict[str, Any]] = made["segments"][0]
+    return found
+
+
+def assert_same_segments(ours: SpeechModel, found: ptir.runtime.Transcript, theirs: Any) -> None:
+    """The tokens of all that have a text, and times where both ends of one are told.
+
+    Where a window has no two segments Transformers takes its begin for that of the first, whatever
+    time is told, and the only time of one that is not closed for its end; here that is its begin.
+    """
     assert ours.tokenizer is not None
     wanted = list[tuple[list[int], tuple[float, float] | None]]()
-    for one in made["segments"][0]:
+    for one in theirs:
         tokens = one["tokens"].tolist()
         words = [token for token in tokens if token < 450]
         if not ours.tokenizer.decode(words).strip():
@@ -200,6 +198,156 @@ def test_long_recordings_are_heard_as_transformers_does(
         if times is not None and segment.tokens[-1] >= ours.tokens.first_stamp:
             assert segment.end == pytest.approx(times[1], abs=1e-3)
             assert segment.start == pytest.approx(times[0], abs=1e-3) or alone(segment, times)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("seed", LONG)
+def test_long_recordings_are_heard_as_transformers_does(
+    seed: int, backend: str, tmp_path: Path
+) -> None:
+    """From samples to segments, the language found out."""
+    model, samples = noisy(tmp_path, seed), sound(LONG[seed], seed)
+    wanted = theirs(model, samples)
+    ours = opened(tmp_path, backend)
+    found = ours.transcribe(samples, no_speech_threshold=None, temperature=0)
+    assert found.language is not None
+    assert ours.tokens.languages[found.language] == model.told
+    assert_same_segments(ours, found, wanted)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("beams", [2, 3, 5])
+@pytest.mark.parametrize("seed", [3, 4, 5])
+def test_beams_find_what_those_of_transformers_find(
+    seed: int, beams: int, backend: str, tmp_path: Path
+) -> None:
+    model, samples = noisy(tmp_path, seed), sound(LONG[seed], seed)
+    wanted = theirs(model, samples, num_beams=beams)
+    ours = opened(tmp_path, backend)
+    found = ours.transcribe(samples, no_speech_threshold=None, temperature=0, beams=beams)
+    assert_same_segments(ours, found, wanted)
+    plain = ours.transcribe(samples, no_speech_threshold=None, temperature=0)
+    assert plain.segments != found.segments
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize(
+    "asked",
+    [{"prompt": " the cat, in"}, {"condition_on_previous_text": True}],
+    ids=["prompt", "text before"],
+)
+@pytest.mark.parametrize("seed", [3, 4, 5])
+def test_text_before_is_given_as_transformers_gives_it(
+    seed: int, asked: dict[str, Any], backend: str, tmp_path: Path
+) -> None:
+    model, samples = noisy(tmp_path, seed), sound(LONG[seed], seed)
+    model.generation_config.prev_sot_token_id = 458
+    ours = opened(tmp_path, backend)
+    assert ours.tokens.previous == 458
+    if "prompt" in asked:
+        assert ours.tokenizer is not None
+        ids = [458, *ours.tokenizer.encode(" the cat, in")]
+        options: dict[str, Any] = {"prompt_ids": torch.tensor(ids)}
+    else:
+        options = {"condition_on_prev_tokens": True, "temperature": (0.0,)}
+    wanted = theirs(model, samples, **options)
+    found = ours.transcribe(samples, no_speech_threshold=None, temperature=0, **asked)
+    assert_same_segments(ours, found, wanted)
+    plain = ours.transcribe(samples, no_speech_threshold=None, temperature=0)
+    assert plain.segments != found.segments
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("seed", [3, 4, 9, 10])
+def test_answers_are_doubted_and_left_out_where_transformers_does(
+    seed: int, backend: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same attempts, numbers of each, and windows left out: together the seeds have all kinds.
+
+    A second temperature that is nearly 0 draws the likeliest tokens, on both sides. Theirs measure
+    how well ids of tokens are compressed; here it is the text, as in the paper, so no threshold.
+    They stay with one beam for good once a window was decoded again, so beams are left out.
+    """
+    model, samples = noisy(tmp_path, seed), sound(LONG[seed], seed)
+    ours, kind = opened(tmp_path, backend), type(model)
+    options: dict[str, Any] = {"compression_ratio_threshold": None}
+    plain = ours.transcribe(samples, temperature=0, logprob_threshold=None, **options)
+    logprob = float(np.median([one.avg_logprob for one in plain.segments])) + 1e-4
+    unsure = [one.no_speech_prob for one in plain.segments if one.avg_logprob < logprob]
+    options.update(
+        logprob_threshold=logprob,
+        no_speech_threshold=1.0001 * float(np.median(unsure)),
+        temperature=(0.0, 1e-3),
+    )
+    attempts, verdicts = list[tuple[float, float]](), list[tuple[bool, bool]]()
+    need, mean = kind._need_fallback, kind._retrieve_avg_logprobs
+
+    def needed(self: Any, *given: Any) -> tuple[bool, bool]:
+        verdicts.append(need(self, *given))
+        return verdicts[-1]
+
+    def meant(scores: Any, tokens: Any, temperature: float) -> Any:
+        found = mean(scores, tokens, temperature)
+        attempts.append((temperature, float(found)))
+        return found
+
+    monkeypatch.setattr(kind, "_need_fallback", needed)
+    monkeypatch.setattr(kind, "_retrieve_avg_logprobs", staticmethod(meant))
+    told = {"return_dict_in_generate": True, "output_scores": True, "top_k": 0}
+    wanted = theirs(model, samples, **told, **options)
+    made, decode = list[tuple[float, float]](), ours.decoder.decode
+
+    def recorded(*given: Any) -> Any:
+        (heard,) = decode(*given)
+        made.append((heard.temperature, heard.avg_logprob))
+        return [heard]
+
+    monkeypatch.setattr(ours.decoder, "decode", recorded)
+    found = ours.transcribe(samples, **options)
+    assert len({*verdicts}) > 1
+    assert [one for one, _ in made] == [one for one, _ in attempts]
+    np.testing.assert_allclose([p for _, p in made], [p for _, p in attempts], rtol=1e-5)
+    assert_same_segments(ours, found, wanted)
+    assert {one.temperature for one in found.segments} <= {0.0, 1e-3}
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("heads", [((0, 1), (1, 0)), ((1, 1),)])
+@pytest.mark.parametrize("seed", range(3))
+def test_times_of_tokens_are_those_of_transformers(
+    seed: int, heads: tuple[tuple[int, int], ...], backend: str, tmp_path: Path
+) -> None:
+    """For the rows that they take: of each token itself, where here it is that of the one before.
+
+    They leave out the last token, and round times to f32.
+    """
+    model = noisy(tmp_path, seed)
+    rules = model.generation_config
+    rules.suppress_tokens = [1, 2, 7, *range(450, 512)]
+    rules.alignment_heads = [[*pair] for pair in heads]
+    rules.save_pretrained(tmp_path)
+    model.set_attn_implementation("eager")
+    features = np.random.default_rng(seed).standard_normal((100, 10)).astype(np.float32)
+    given = torch.from_numpy(features).T[None]
+    with torch.no_grad():
+        made = model.generate(
+            given,
+            language="de",
+            task="translate",
+            return_token_timestamps=True,
+            attention_mask=torch.ones((1, 100), dtype=torch.long),
+        )
+    wanted = made["token_timestamps"][0].numpy()
+    ours = opened(tmp_path, backend)
+    assert ours.alignment_heads == tuple(sorted(heads))
+    prompt = ours.tokens.prompt("de", "translate", timestamps=False)
+    source = ours.hear(features)
+    said = ours.window(source, prompt, timestamps=False).tokens
+    assert [*said] == made["sequences"][0].tolist()[-36:]
+    weights = ours.decoder.attention(source, 0, prompt, said)
+    found = 0.02 * token_positions(weights[:, 1:36])
+    np.testing.assert_allclose(found, wanted[-36:-1], atol=1e-5)
+    assert len({*found.tolist()}) > 3
 
 
 def test_languages_are_those_of_transformers_in_their_order() -> None:

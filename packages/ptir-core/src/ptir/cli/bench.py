@@ -3,6 +3,7 @@
 A test ``pp512`` runs a prompt of 512 random tokens, ``tg64`` decodes 64 tokens. Each is warmed up
 once and repeated; decoding is bracketed by a probe of memory bandwidth (see ``cli.bandwidth``).
 Its share of that bandwidth is the bytes of the weights that a step reads, times steps per second.
+Of a model of speech ``enc1500`` hears a window, whose 1500 positions take the place of tokens.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import statistics
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import click
 
@@ -30,6 +31,7 @@ from ptir.cli.model import (
 
 if TYPE_CHECKING:
     from ptir.runtime import Model
+    from ptir.runtime.speech import SpeechModel
 
 
 @click.command()
@@ -56,17 +58,30 @@ def command(
 ) -> None:
     """Measure MODEL: tokens per second of a prompt (ppN) and of decoding (tgN).
 
-    With --speculate or --draft also of decoding the same greedy text with it (tgN+NAME).
+    With --speculate or --draft also of decoding the same greedy text with it (tgN+NAME). Of a model
+    of speech: positions per second of hearing a window (encN), and of decoding (tgN).
     """
+    from ptir.runtime.speech.decoding import PROMPT
+
     with session(common):
-        loaded = open_model(common, model, formats)
+        loaded = open_model(common, model, formats, or_else="transcribe")
+        hears = "transcribe" in loaded.capabilities
         room = loaded.context
-        if max(n_prompt, n_gen + 1) > room:
+        if hears and (speculate or draft):
+            raise click.UsageError("--speculate and --draft are for models that generate")
+        if hears and n_gen + PROMPT > room:
+            raise click.UsageError(f"-n {n_gen} does not fit the context of {room} behind a prompt")
+        if not hears and max(n_prompt, n_gen + 1) > room:
             raise click.UsageError(f"-p {n_prompt} -n {n_gen} do not fit the context of {room}")
-        bench = Bench(loaded, speculation(common, formats, speculate, draft))
+        bench = (
+            SpeechBench(loaded)
+            if hears
+            else Bench(loaded, speculation(common, formats, speculate, draft))
+        )
+        n_prompt = bench.positions(n_prompt)
         tests: list[tuple[str, int, Callable[[int], float]]] = []
         if n_prompt:
-            tests.append((f"pp{n_prompt}", n_prompt, bench.prefill))
+            tests.append((f"{bench.prompt}{n_prompt}", n_prompt, bench.prefill))
         if n_gen:
             tests.append((f"tg{n_gen}", n_gen, bench.decode))
             if speculate or draft:
@@ -138,6 +153,9 @@ def _cells(row: dict[str, Any]) -> tuple[str, str, str]:
 class Bench:
     """The tests on one model; ``proposed_by`` is what ``Model.run`` takes as ``speculate``."""
 
+    prompt = "pp"
+    """What the test of a prompt is called."""
+
     def __init__(self, model: Model, proposed_by: str | Model | None = None) -> None:
         import numpy as np
 
@@ -145,6 +163,10 @@ class Bench:
         size = int(model.checkpoint.config["vocab_size"])
         self.tokens: list[int] = np.random.default_rng(0).integers(0, size, model.context).tolist()
         self._bandwidths: list[float] = []
+
+    def positions(self, asked: int) -> int:
+        """How many a prompt has of which so many were asked for."""
+        return asked
 
     @functools.cached_property
     def _probe(self) -> Probe:
@@ -162,7 +184,7 @@ class Bench:
         median = statistics.median(self._bandwidths)
         return {"kind": self._probe.kind, "bytes_per_second": median}
 
-    def estimated(self, formats: Formats) -> float:
+    def estimated(self, formats: Formats) -> float | None:
         """Tokens per second of decoding as ``ptir list`` estimates them, with what was probed."""
         from ptir.cli.kept_bandwidth import keep
         from ptir.runtime.catalog import estimated_speed, token_bytes
@@ -246,3 +268,55 @@ class Bench:
             "weight_bytes_per_token": weights if probed else None,
             "peak_memory_bytes": memory.peak_bytes if memory else None,
         }
+
+
+class SpeechBench(Bench):
+    """The tests on a model of speech: its encoder on a window, and its decoder behind a prompt."""
+
+    prompt = "enc"
+
+    def positions(self, asked: int) -> int:
+        """Those of a window, which no one chooses; none where none were asked for."""
+        return self._speech.module.config.source if asked else 0
+
+    @property
+    def _speech(self) -> SpeechModel:
+        return cast("SpeechModel", self._model)
+
+    @functools.cached_property
+    def _heard(self) -> Any:
+        return self._hear()
+
+    def _hear(self) -> Any:
+        """What the decoder attends to of a window of noise."""
+        import numpy as np
+
+        settings = self._speech.settings
+        shape = settings.frames, settings.mels
+        features = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
+        return self._speech.decoder.hear([features], 1)
+
+    def prefill(self, count: int) -> float:
+        """Seconds for the encoder on a window."""
+        began = time.perf_counter()
+        self._hear()[-1][-1].numpy()
+        return time.perf_counter() - began
+
+    def decode(self, count: int) -> float:
+        """Seconds for ``count`` tokens behind a prompt and its token, each the likeliest."""
+        from ptir.runtime.speech.decoding import Manner
+
+        return self._speech.decoder.rehearse(self._heard, count, Manner(timestamps=True))
+
+    def weight_bytes(self, count: int) -> int:
+        """Bytes of weights that a step reads: all of the decoder, where nobody can tell."""
+        from ptir.runtime.explain import weights_read
+
+        plans = self._speech.decoder.steps.advance.plans
+        known = weights_read(plans[-1]) if plans else None
+        store = self._model.store
+        names = (name for name in store.source.names() if name.startswith("decoder."))
+        return known or sum(store.type(name).nbytes for name in names)
+
+    def estimated(self, formats: Formats) -> None:
+        """Nothing: ``ptir list`` estimates none for such models."""

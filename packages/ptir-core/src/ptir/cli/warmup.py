@@ -25,7 +25,11 @@ PROMPT: Final = 128
     "-n", "--tokens", type=click.IntRange(1), help="Only runs of N tokens, prompt included."
 )
 @click.option(
-    "--batch", type=click.IntRange(1), default=1, show_default=True, help="Prompts at once."
+    "--batch",
+    type=click.IntRange(1),
+    default=1,
+    show_default=True,
+    help="Prompts, or windows of sound, at once.",
 )
 @click.option(
     "--tune", "tuned", is_flag=True, help="First measure which kernel sizes are fastest here."
@@ -40,7 +44,7 @@ def command(
     tuned: bool,
     formats: Formats,
 ) -> None:
-    """Build and cache the kernels that generating with MODEL needs, greedy and sampled.
+    """Build and cache the kernels that MODEL needs to generate or transcribe, greedy and sampled.
 
     Later runs on the same device, in any process, build nothing. With --tune, the model's products
     are measured with other tile sizes before; the choice is kept for the device and driver until
@@ -50,11 +54,14 @@ def command(
 
     with session(common):
         found = _tune(open_model(common, model, formats), batch) if tuned else None
-        loaded = open_model(common, model, formats)
-        total = f"for caches of {tokens} tokens" if tokens else "for caches of every size"
+        loaded = open_model(common, model, formats, or_else="transcribe")
+        hears = "transcribe" in loaded.capabilities
+        sizes = f"up to {batch} windows" if hears else "caches of every size"
+        total = f"for caches of {tokens} tokens" if tokens else f"for {sizes}"
         show.note(f"warming up {model} on {loaded.target} {total}")
+        what = "batch" if hears else "cache"
         done = warm_up(
-            loaded, tokens, batch, lambda n, of: show.note(f"{n} of {of} cache sizes done")
+            loaded, tokens, batch, lambda n, of: show.note(f"{n} of {of} {what} sizes done")
         )
     if common.json:
         where = {"backend": loaded.target.backend.name, "device": loaded.target.device.name}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
@@ -62,6 +62,16 @@ class SpeechNetwork(Protocol):
         """What is heard in log-mel features f32[B,F,M], as the decoder attends to it.
 
         By layer keys and values f32[B,H,S,D]: the last two tensors of its state.
+        """
+        ...
+
+    def alignment(
+        self, tokens: Tensor, state: State, count: Tensor, heads: Sequence[tuple[int, int]]
+    ) -> Tensor:
+        """How much ``tokens`` i32[B,T] attend to each position of what is heard: f32[B,N,T,S].
+
+        ``heads`` are N pairs of a layer and a head of it, by layers. ``state`` is a fresh one that
+        has room for the tokens, of which ``count`` i32[B] are real, and what is heard.
         """
         ...
 

@@ -7,7 +7,7 @@ Attribute names are the keys of Hugging Face checkpoints.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -156,10 +156,22 @@ class CrossAttention(Attention):
         return self.split(k), self.split(v)
 
     def __call__(self, x: Tensor, source: LayerTensors) -> Tensor:
-        """f32[B,T,D] and those keys and values to f32[B,T,D]."""
-        q = self.split(self.q_proj(x))
+        """f32[B,T,D] and those keys and values to f32[B,T,D].
+
+        Several rows may share what was heard: of f32[W,H,S,D / H] each is for B / W rows, which
+        are side by side and attend as one row with as many more positions.
+        """
+        q = self.split(self.q_proj(x.reshape(source[0].shape[0], -1, x.shape[-1])))
         k, v = (kept.astype(q.dtype) for kept in source)
-        return self.merged(F.attention(q, k, v, causal=False))
+        return self.merged(F.attention(q, k, v, causal=False)).reshape(*x.shape)
+
+    def attention(self, x: Tensor, source: LayerTensors, heads: Sequence[int]) -> Tensor:
+        """How much tokens f32[B,T,D] attend to each position, for some heads: f32[B,N,T,S]."""
+        chosen = list(heads)
+        q = F.stack([self.split(self.q_proj(x))[:, head] for head in chosen], 1)
+        k = F.stack([source[0][:, head] for head in chosen], 1).astype(q.dtype)
+        scores = (q @ k.transpose(0, 1, 3, 2)) * q.shape[-1] ** -0.5
+        return F.softmax(scores)
 
 
 class Layer(Module):
@@ -207,10 +219,14 @@ class DecoderLayer(Layer):
     ) -> tuple[Tensor, LayerTensors]:
         """f32[B,T,D] and this layer's state to f32[B,T,D] and the next state."""
         own, source = cache[:2], cache[2:]
-        attended, own = self.self_attn(self.self_attn_layer_norm(x), own, at)
-        x = x + attended
+        x, own = self.told(x, own, at)
         x = x + self.encoder_attn(self.encoder_attn_layer_norm(x), source)
         return self.mlp(x), (*own, *source)
+
+    def told(self, x: Tensor, own: LayerTensors, at: CachePositions) -> tuple[Tensor, LayerTensors]:
+        """f32[B,T,D] with what is seen of the tokens before, and their keys and values."""
+        attended, own = self.self_attn(self.self_attn_layer_norm(x), own, at)
+        return x + attended, own
 
 
 class AudioEncoder(Module):
@@ -265,6 +281,25 @@ class TextDecoder(Decoder):
         """i32[B,T] to f32[B,T,D]: tokens and their positions."""
         return super().embedded(tokens, at) + self.embed_positions(at.positions)
 
+    def alignment(
+        self, tokens: Tensor, state: State, count: Tensor, heads: Sequence[tuple[int, int]]
+    ) -> Tensor:
+        """How much each of ``tokens`` i32[B,T] attends to what is heard, f32[B,N,T,S].
+
+        ``heads`` are N pairs of a layer and a head of it; the result has them by layers.
+        ``state`` has room for the tokens, of which ``count`` i32[B] are real.
+        """
+        at = CachePositions.of(F.full(count.shape, 0, "i32"), count, tokens.shape[1])
+        x, found = self.embedded(tokens, at), list[Tensor]()
+        for number, (layer, before) in enumerate(zip(self.layers, state, strict=True)):
+            x, _ = layer.told(x, before[:2], at)
+            seen = layer.encoder_attn_layer_norm(x)
+            chosen = [head for place, head in heads if place == number]
+            if chosen:
+                found.append(layer.encoder_attn.attention(seen, before[2:], chosen))
+            x = layer.mlp(x + layer.encoder_attn(seen, before[2:]))
+        return F.concat(found, 1)
+
 
 class Whisper(Module):
     """Both towers (``SpeechNetwork``)."""
@@ -278,6 +313,12 @@ class Whisper(Module):
         """The keys and values of what is heard, by layer; see ``SpeechNetwork``."""
         encoded = self.encoder(features)
         return tuple(layer.encoder_attn.source(encoded) for layer in self.decoder.layers)
+
+    def alignment(
+        self, tokens: Tensor, state: State, count: Tensor, heads: Sequence[tuple[int, int]]
+    ) -> Tensor:
+        """See ``SpeechNetwork``."""
+        return self.decoder.alignment(tokens, state, count, heads)
 
 
 _SIZES: Final = {

@@ -13,7 +13,14 @@ if TYPE_CHECKING:
     from ptir.runtime.chat import Answer, AnswerPiece, AnswerRun, Conversation
     from ptir.runtime.image_model import ImageModel, ImageTextModel
     from ptir.runtime.likelihood import Perplexity, perplexity
-    from ptir.runtime.speech import SpeechModel, SpeechSegment, Transcript, TranscriptRun
+    from ptir.runtime.speech import (
+        SpeechModel,
+        SpeechOptions,
+        SpeechSegment,
+        SpeechWord,
+        Transcript,
+        TranscriptRun,
+    )
     from ptir.runtime.text_model import TextModel
     from ptir.text.found import Filled, Ranked, TokenLabel
 
@@ -33,7 +40,9 @@ __all__ = [
     "Ranked",
     "SamplingOptions",
     "SpeechModel",
+    "SpeechOptions",
     "SpeechSegment",
+    "SpeechWord",
     "TextModel",
     "TokenLabel",
     "Transcript",
@@ -51,7 +60,9 @@ _LATER: Final = {
     "Perplexity": "likelihood",
     "Ranked": "text_model",
     "SpeechModel": "speech",
+    "SpeechOptions": "speech",
     "SpeechSegment": "speech",
+    "SpeechWord": "speech",
     "TextModel": "text_model",
     "TokenLabel": "text_model",
     "Transcript": "speech",

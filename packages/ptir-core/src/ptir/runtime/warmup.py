@@ -1,7 +1,8 @@
 """Warming up: run every program that a model's generation needs once, so that kernels are cached.
 
 A generation runs a prompt in chunks of a few sizes, on caches of a few capacities, and then one
-step for each token, greedy or sampled. There are few of each on purpose, so all can be tried.
+step for each token, greedy or sampled. There are few of each on purpose, so all can be tried. A
+model of speech hears a window, and has one capacity.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -22,6 +24,7 @@ from ptir.runtime.steps import chunk_sizes
 
 if TYPE_CHECKING:
     from ptir.runtime.handle import Model
+    from ptir.runtime.speech import SpeechModel
 
 VARIANTS = (
     SamplingOptions(temperature=0.0, seed=0),
@@ -75,8 +78,15 @@ def warm_up(
 ) -> Warmth:
     """Compile and run what generating with ``model`` needs, for ``batch`` prompts at once.
 
-    ``tokens`` limits it to generations of that length, prompt included. Raises ``UsageError``.
+    ``tokens`` limits it to generations of that length, prompt included. Of a model of speech it is
+    what transcribing needs, up to ``batch`` windows at once. Raises ``UsageError``.
     """
+    from ptir.runtime.speech import SpeechModel
+
+    if isinstance(model, SpeechModel) and tokens is not None:
+        raise UsageError(
+            f"{tokens} tokens: model {model.name!r} hears, with one size of caches; leave it out"
+        )
     if tokens is not None and not 1 <= tokens <= model.context:
         raise UsageError(f"{tokens} tokens: must be from 1 to the context of {model.context}")
     built: list[bool] = []
@@ -86,14 +96,19 @@ def warm_up(
             built.append(event.restored)
 
     began, before = time.perf_counter(), PLANS.compiled
-    sizes = capacities(model.context, tokens)
+    if isinstance(model, SpeechModel):
+        sizes: tuple[int, ...] = (model.context,)
+        jobs = [partial(_transcribe, model, rows) for rows in batches(batch)]
+    else:
+        sizes = capacities(model.context, tokens)
+        jobs = [partial(_generate, model, capacity, batch) for capacity in sizes]
     remove = events.subscribe(listen)
     try:
         with model.policies():
-            for number, capacity in enumerate(sizes):
-                _generate(model, capacity, batch)
+            for number, job in enumerate(jobs):
+                job()
                 if progress:
-                    progress(number + 1, len(sizes))
+                    progress(number + 1, len(jobs))
     finally:
         remove()
     restored = sum(built)
@@ -104,6 +119,24 @@ def warm_up(
         restored,
         time.perf_counter() - began,
     )
+
+
+def batches(most: int) -> tuple[int, ...]:
+    """How many windows there may be at once: powers of two, and ``most``."""
+    return tuple(dict.fromkeys(min(1 << n, most) for n in range(most.bit_length() + 1)))
+
+
+def _transcribe(model: SpeechModel, rows: int) -> None:
+    """Features, and ``rows`` windows with a token and one more, in each variant."""
+    from ptir.runtime.speech.decoding import Manner
+
+    settings, decoder = model.settings, model.decoder
+    features = model.features(np.zeros(settings.frames * settings.hop, np.float32))
+    source = decoder.hear([features], rows)
+    for one in batches(rows)[:-1]:
+        decoder.pick(source, [*range(rows - one, rows)])  # those that are decoded again
+    for options in VARIANTS:
+        decoder.rehearse(source, 1, Manner(timestamps=True, temperature=options.temperature))
 
 
 def _generate(model: Model, capacity: int, batch: int) -> None:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Mapping, Sequence
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import numpy as np
@@ -13,36 +12,24 @@ from ptir import functional as F
 from ptir.audio import FeatureSettings, GivenAudio, LogMel, feature_settings, open_audio
 from ptir.capture.jit import jit
 from ptir.capture.tensor import Tensor
-from ptir.errors import CheckpointError, UnsupportedError, UsageError
+from ptir.errors import CheckpointError, UnsupportedError, UsageError, short
 from ptir.models.table import HEARS
 from ptir.models.whisper import Config
 from ptir.nn.module import recording
 from ptir.nn.state import State
-from ptir.runtime.finite import check_numbers
 from ptir.runtime.handle import Array, Model
-from ptir.runtime.speech.stamps import bounds, parts, unbound, untimed
-from ptir.runtime.speech.steps import SpeechSteps
+from ptir.runtime.speech.alignment import Heads, alignment_heads
+from ptir.runtime.speech.decoding import Decoder, Manner
+from ptir.runtime.speech.hearing import Hearing, Hearings
+from ptir.runtime.speech.options import MOST, Heard, speech_options
 from ptir.runtime.speech.tokens import SpeechTokens
-from ptir.runtime.speech.transcript import SpeechSegment, Transcript, TranscriptRun
+from ptir.runtime.speech.transcript import Transcript, TranscriptRun
 
 if TYPE_CHECKING:
     from ptir.capture.plan import Plan
 
-PROMPT: Final = 4
-"""Tokens of a prompt: the start, a language, a task, no timestamps; shorter ones are filled up."""
-SILENT: Final = 0.6
-"""A window is left out where the probability that nobody speaks is above this ..."""
-UNSURE: Final = -1.0
-"""... and the mean logarithm of its tokens' probabilities is below this."""
-
-
-@dataclass(frozen=True)
-class Heard:
-    """A window's tokens, their mean log probability, and that of no speech."""
-
-    tokens: tuple[int, ...]
-    logprob: float
-    no_speech: float
+BATCH: Final = 8
+"""Windows that are heard at once where several recordings are given."""
 
 
 class SpeechModel(Model):
@@ -80,14 +67,23 @@ class SpeechModel(Model):
             raise CheckpointError(f"{checkpoint.path}: {error}") from error
 
     @cached_property
-    def speech_steps(self) -> SpeechSteps:
-        """The steps of transcribing."""
-        return SpeechSteps(self.module, self.tokens, self.cache_dtype)
+    def alignment_heads(self) -> Heads:
+        """Pairs of a layer and a head that tell when a token was said; ``CheckpointError``."""
+        checkpoint = self.checkpoint
+        try:
+            return alignment_heads(checkpoint.generation_config, self.module.config)
+        except CheckpointError as error:
+            raise CheckpointError(f"{checkpoint.path}: {error}") from error
+
+    @cached_property
+    def decoder(self) -> Decoder:
+        """What makes tokens of windows."""
+        return Decoder(self)
 
     @property
     def plans(self) -> tuple[Plan, ...]:
         """What was compiled so far, the last one last."""
-        return (*self.speech_steps.plans, *self._forward.plans)
+        return (*self.decoder.steps.plans, *self._forward.plans)
 
     @cached_property
     def _log_mel(self) -> LogMel:
@@ -104,57 +100,90 @@ class SpeechModel(Model):
         with self.policies():
             return self._log_mel(samples)
 
-    def transcribe(
-        self,
-        audio: GivenAudio,
-        *,
-        language: str | None = None,
-        task: str = "transcribe",
-        timestamps: bool = True,
-        no_speech_threshold: float | None = SILENT,
-    ) -> Transcript:
+    def transcribe(self, audio: GivenAudio, **options: Any) -> Transcript:
         """What is said in a recording of any length, window after window.
 
-        ``language`` is a code or an English name; without one the first window tells it. ``task``
-        is ``transcribe`` or ``translate`` (to English). With ``timestamps`` segments have the times
-        that the model gives, and the next window begins where the last segment ended; without,
-        windows follow each other and are segments. Each token is the likeliest. A window in which
-        the probability that nobody speaks is above ``no_speech_threshold`` and tokens are unsure is
-        left out; None keeps all. Raises ``AudioError``, ``UsageError`` and ``UnsupportedError``.
+        ``options`` are the fields of ``SpeechOptions``. Raises ``AudioError``, ``UsageError`` and
+        ``UnsupportedError``.
         """
-        run = self.transcribing(
-            audio,
-            language=language,
-            task=task,
-            timestamps=timestamps,
-            no_speech_threshold=no_speech_threshold,
-        )
-        for _ in run:
-            pass
-        return run.result
+        return self.transcribing(audio, **options).finished()
 
-    def transcribing(
-        self,
-        audio: GivenAudio,
-        *,
-        language: str | None = None,
-        task: str = "transcribe",
-        timestamps: bool = True,
-        no_speech_threshold: float | None = SILENT,
-    ) -> TranscriptRun:
+    def transcribing(self, audio: GivenAudio, **options: Any) -> TranscriptRun:
         """The same, to be iterated: segments come as soon as they are certain."""
-        code = self.tokens.language(language, self.name)
-        self.tokens.check_task(task, self.name)
+        (run,) = self._runs([audio], 1, options)
+        return run
+
+    def transcribe_batch(
+        self, audios: Sequence[GivenAudio], *, batch: int = BATCH, **options: Any
+    ) -> list[Transcript]:
+        """What is said in each of several recordings, ``batch`` windows at once.
+
+        Tokens are those of one recording at a time. A recording has one window in a batch, and as
+        many as there is room for where ``timestamps`` are off and none depends on the one before.
+        """
+        return [run.finished() for run in self.transcribing_batch(audios, batch=batch, **options)]
+
+    def transcribing_batch(
+        self, audios: Sequence[GivenAudio], *, batch: int = BATCH, **options: Any
+    ) -> list[TranscriptRun]:
+        """The same, each to be iterated; a recording is opened when its first window is heard."""
+        if not isinstance(batch, int) or isinstance(batch, bool) or not 1 <= batch <= MOST:
+            raise UsageError(f"batch {short(batch)}: must be an integer in [1, {MOST}]")
+        return self._runs(audios, batch, options)
+
+    def _runs(
+        self, audios: Sequence[GivenAudio], batch: int, given: Mapping[str, Any]
+    ) -> list[TranscriptRun]:
+        options = speech_options(given)
+        code = self.tokens.language(options.language, self.name)
+        self.tokens.check_task(options.task, self.name)
         if self.tokenizer is None:
             why = f" ({self.text.loaded.lack})" if self.text.loaded.lack else ""
             raise UsageError(
                 f"model {self.name!r} has no tokenizer{why}, by which tokens are text; put its"
                 " tokenizer.json beside the weights"
             )
-        samples = open_audio(audio, self.settings.rate)
-        run = TranscriptRun(iter(()), len(samples) / self.settings.rate, code)
-        run.found = self._segments(samples, run, task, timestamps, no_speech_threshold)
-        return run
+        words = self._words(options.prompt)
+        runs = [TranscriptRun(iter(()), 0.0, code) for _ in audios]
+
+        def opened(audio: GivenAudio, run: TranscriptRun) -> Hearing:
+            samples = open_audio(audio, self.settings.rate)
+            run.duration = len(samples) / self.settings.rate
+            said = -(-len(samples) // self.settings.hop)
+            return Hearing(self, options, run, self._features(samples), said, words)
+
+        waiting = [partial(opened, *both) for both in zip(audios, runs, strict=True)]
+        hearings = Hearings(self, waiting, batch)
+        for number, run in enumerate(runs):
+            run.found = hearings.segments(number)
+        return runs
+
+    def _words(self, prompt: str | None) -> tuple[int, ...]:
+        """The tokens of a prompt's text; raises ``UsageError``."""
+        if prompt is None or not prompt.strip():
+            return ()
+        assert self.tokenizer is not None
+        ids, room = (
+            self.tokenizer.encode(f" {prompt.strip()}", add_special_tokens=False),
+            self.tokens.room(self.context),
+        )
+        special = [one for one in ids if one >= self.tokens.end]
+        if special:
+            raise UsageError(
+                f"prompt {short(prompt)}: token {special[0]} is none of a text (those are below"
+                f" {self.tokens.end}); give a text without special tokens"
+            )
+        if len(ids) > room:
+            raise UsageError(
+                f"prompt {short(prompt)}: {len(ids)} tokens, and {max(0, room)} fit before a"
+                " window's; give a shorter one"
+            )
+        return tuple(ids)
+
+    def text_of(self, tokens: Sequence[int]) -> str:
+        """The text of tokens of a window, without times."""
+        assert self.tokenizer is not None
+        return self.tokenizer.decode([one for one in tokens if one < self.tokens.end])
 
     def detect_language(self, audio: GivenAudio) -> dict[str, float]:
         """The probability of each language in a recording's first window, the likeliest first.
@@ -165,154 +194,32 @@ class SpeechModel(Model):
             raise UnsupportedError(
                 f"model {self.name!r} knows English alone; a multilingual one tells languages apart"
             )
-        return self._languages(self.hear(self.features(audio)))
-
-    def _segments(
-        self,
-        samples: Array,
-        run: TranscriptRun,
-        task: str,
-        timestamps: bool,
-        threshold: float | None,
-    ) -> Iterator[SpeechSegment]:
-        settings = self.settings
-        features = self._features(samples)
-        said, place = -(-len(samples) // settings.hop), 0
-        while place < said:
-            source = self.hear(features[place:])
-            if run.language is None and self.tokens.languages:
-                run.language = next(iter(self._languages(source)))
-            prompt = self.tokens.prompt(run.language, task, timestamps=timestamps)
-            heard = self.window(source, prompt, timestamps=timestamps)
-            silent = threshold is not None and heard.no_speech > threshold
-            if silent and heard.logprob < UNSURE:
-                place += settings.frames
-                continue
-            found, done = (parts if timestamps else untimed)(heard.tokens, self.tokens)
-            left = min(settings.frames, said - place)
-            for part in found:
-                segment = self._segment(part.tokens, place, part.start, part.end, left, heard)
-                if segment.text.strip():
-                    yield segment
-            place += done or settings.frames
-
-    def _segment(
-        self,
-        tokens: tuple[int, ...],
-        place: int,
-        start: int,
-        end: int | None,
-        left: int,
-        heard: Heard,
-    ) -> SpeechSegment:
-        settings = self.settings
-        step = settings.hop / settings.rate
-        ratio = settings.frames // self.module.config.source
-        last = place + (left if end is None else end * ratio)
-        words = [one for one in tokens if one < self.tokens.end]
-        assert self.tokenizer is not None
-        return SpeechSegment(
-            start=round((place + start * ratio) * step, 3),
-            end=round(max(last, place + start * ratio) * step, 3),
-            text=self.tokenizer.decode(words),
-            tokens=tokens,
-            logprob=heard.logprob,
-            no_speech=heard.no_speech,
-        )
+        return self.decoder.languages(self.hear(self.features(audio)))[0]
 
     def hear(self, features: Array) -> State:
         """What the decoder attends to of the first window of features, filled up with zeros."""
-        settings = self.settings
-        window = np.zeros((1, settings.frames, settings.mels), np.float32)
-        part = features[: settings.frames]
-        window[0, : len(part)] = part
-        with self.policies():
-            found: State = self.speech_steps.hear(self._tensor(window))
+        return self.decoder.hear([features], 1)
+
+    def window(
+        self,
+        source: State,
+        prompt: Sequence[int],
+        *,
+        timestamps: bool,
+        temperature: float = 0.0,
+        beams: int = 1,
+        seed: int = 0,
+    ) -> Heard:
+        """The tokens of a window, once; see ``SpeechOptions``."""
+        manner = Manner(timestamps, temperature, beams)
+        (found,) = self.decoder.decode(source, [prompt], manner, [seed])
         return found
-
-    def _languages(self, source: State) -> dict[str, float]:
-        behind = self._begin(source, [self.tokens.start], True)[-1]
-        logits = behind.numpy().astype(np.float64)
-        self._check(logits)
-        found = logits[[*self.tokens.languages.values()]]
-        weights = np.exp(found - found.max())
-        named = zip(self.tokens.languages, (weights / weights.sum()).tolist(), strict=True)
-        return dict(sorted(named, key=lambda row: -row[1]))
-
-    def _begin(self, source: State, prompt: Sequence[int], timestamps: bool) -> tuple[Any, ...]:
-        """What ``SpeechSteps.begin`` gives for a prompt."""
-        ids = np.zeros((1, PROMPT), np.int32)
-        ids[0, : len(prompt)] = prompt
-        count = self._tensor(np.array([len(prompt)], np.int32))
-        never = self._never[0]
-        given = self._bounds((), timestamps)
-        state = self._take_state()
-        with self.policies():
-            found: tuple[Any, ...] = self.speech_steps.begin(
-                self._tensor(ids), state, source, count, never, given, timestamps
-            )
-        self._kept = found[2]
-        return found
-
-    def window(self, source: State, prompt: Sequence[int], *, timestamps: bool) -> Heard:
-        """The tokens of a window, the likeliest one after another."""
-        token, logprob, _, start, behind = self._begin(source, prompt, timestamps)
-        first = behind.numpy().astype(np.float64)
-        self._check(first)
-        weights = np.exp(first - first.max())
-        no_speech = float(weights[self.tokens.no_speech] / weights.sum())
-        said, total = list[int](), 0.0
-        for number in range(self.context - len(prompt)):
-            index = int(token.numpy()[0])
-            total += float(logprob.numpy()[0])
-            if index == self.tokens.end:
-                return Heard(tuple(said), total / (len(said) + 1), no_speech)
-            said.append(index)
-            if number + len(prompt) + 1 >= self.context:
-                break
-            given = self._bounds(said, timestamps)
-            state = self._take_state()
-            with self.policies():
-                token, logprob, self._kept, start = self.speech_steps.advance(
-                    token, state, source, start, self._never[1], given, timestamps
-                )
-        return Heard(tuple(said), total / max(1, len(said)), no_speech)
-
-    def _take_state(self) -> State:
-        """The decoder's own keys and values: those of before, of which nothing is read again."""
-        state, self._kept = self._kept, None
-        return self._fresh_state() if state is None else state
-
-    _kept: State | None = None
-
-    def _fresh_state(self) -> State:
-        types = (s.own.types(1, self.context, self.cache_dtype) for s in self.decoder_states)
-        return tuple(
-            tuple(self._tensor(np.zeros(one.shape, one.dtype.numpy)) for one in layer)
-            for layer in types
-        )
 
     @property
     def decoder_states(self) -> tuple[Any, ...]:
         """What each layer of the decoder carries between steps."""
         found: tuple[Any, ...] = self.module.decoder.states()
         return found
-
-    def _bounds(self, said: Sequence[int], timestamps: bool) -> Tensor:
-        found = bounds(said, self.tokens) if timestamps else unbound(self.tokens)
-        given: Tensor = self._tensor(np.array(found, np.int32))
-        return given
-
-    @cached_property
-    def _never(self) -> tuple[Tensor, Tensor]:
-        """Which tokens are not chosen as a window's first one, and later."""
-        never = np.zeros((2, self.tokens.size), np.bool_)
-        never[:, [*self.tokens.suppressed]] = True
-        never[0, [*self.tokens.suppressed_first]] = True
-        return self._tensor(never[0]), self._tensor(never[1])
-
-    def _check(self, logits: Array) -> None:
-        check_numbers(logits, f"{self.name}: the logits", self.checkpoint.source)
 
     def forward(self, tokens: Any, features: Any = None) -> Array:
         """Logits f32[B,T,V] (or f32[T,V] for one row) behind each of ``tokens``.

@@ -22,6 +22,8 @@ TASKS: Final = ("transcribe", "translate")
 """To write down what was said, or that in English."""
 BEHIND_TRANSLATE: Final = 6
 """Tokens from ``translate`` to the one before the first timestamp."""
+LONGEST_PROMPT: Final = 5
+"""Tokens around what is said: the mark of a text before, start, language, task, no timestamps."""
 LATEST_FIRST: Final = 50
 """The latest timestamp that a window may begin with: one second."""
 
@@ -30,7 +32,8 @@ LATEST_FIRST: Final = 50
 class SpeechTokens:
     """Ids of special tokens; those below ``end`` are text, those from ``first_stamp`` on times.
 
-    A model for English alone has no ``languages`` and no ``tasks``. ``suppressed`` are never
+    A model for English alone has no ``languages`` and no ``tasks``. ``previous`` stands before the
+    text that a window goes on from, and that before ``start``. ``suppressed`` are never
     chosen, ``suppressed_first`` not as the first token of a window, whose timestamp is at most
     ``latest_first`` steps behind its begin.
     """
@@ -40,12 +43,17 @@ class SpeechTokens:
     end: int
     languages: Mapping[str, int]
     tasks: Mapping[str, int]
+    previous: int
     no_speech: int
     no_stamps: int
     first_stamp: int
     suppressed: tuple[int, ...]
     suppressed_first: tuple[int, ...]
     latest_first: int
+
+    def room(self, context: int) -> int:
+        """How many tokens of a text before may stand in front: less than half of a ``context``."""
+        return min(context // 2 - 1, context - LONGEST_PROMPT - 1)
 
     @staticmethod
     def of(config: Mapping[str, Any], generation_config: Mapping[str, Any]) -> SpeechTokens:
@@ -77,6 +85,7 @@ class SpeechTokens:
             end=end,
             languages=read.ids("lang_to_id", by_place) if several else {},
             tasks=read.ids("task_to_id", tasks, needed=TASKS) if several else {},
+            previous=read.id("prev_sot_token_id", no_stamps - 2),
             no_speech=no_stamps - 1,
             no_stamps=no_stamps,
             first_stamp=first_stamp,

@@ -4,27 +4,65 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Protocol
 
 from ptir.errors import short
 from ptir.notebook import Card, Displayed
 from ptir.units import duration
 
 
+class Timed(Protocol):
+    """A text, said from ``start`` to ``end``."""
+
+    @property
+    def start(self) -> float:
+        """In seconds from the recording's begin."""
+        ...
+
+    @property
+    def end(self) -> float:
+        """In seconds from the recording's begin."""
+        ...
+
+    @property
+    def text(self) -> str:
+        """What was said."""
+        ...
+
+
+@dataclass(frozen=True)
+class SpeechWord:
+    """A ``word`` with the space before it and its marks, said from ``start`` to ``end``."""
+
+    start: float
+    end: float
+    word: str
+
+    @property
+    def text(self) -> str:
+        """The word."""
+        return self.word
+
+
 @dataclass(frozen=True)
 class SpeechSegment:
     """What was said from ``start`` to ``end``, in seconds from the recording's begin.
 
-    ``tokens`` are those of its text and times. ``logprob`` is the mean logarithm of the
-    probabilities of its window's tokens, ``no_speech`` the probability that nobody speaks there.
+    ``tokens`` are those of its text and times. The others are numbers of its window: the
+    ``temperature`` that it was decoded with, the mean logarithm of its tokens' probabilities
+    (``avg_logprob``), how many times shorter zlib makes its text (``compression_ratio``), and the
+    probability that nobody speaks (``no_speech_prob``). ``words`` are there if they were asked for.
     """
 
     start: float
     end: float
     text: str
     tokens: tuple[int, ...]
-    logprob: float
-    no_speech: float
+    temperature: float
+    avg_logprob: float
+    compression_ratio: float
+    no_speech_prob: float
+    words: tuple[SpeechWord, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -81,6 +119,12 @@ class TranscriptRun:
             self._segments.append(segment)
             yield segment
 
+    def finished(self) -> Transcript:
+        """All that is found, once it is."""
+        for _ in self:
+            pass
+        return self.result
+
     @property
     def result(self) -> Transcript:
         """What was found so far."""
@@ -99,13 +143,13 @@ def clock(seconds: float, *, point: str = ".", hours: bool = True) -> str:
 VTT_HEADER: Final = "WEBVTT\n\n"
 
 
-def srt_block(number: int, one: SpeechSegment) -> str:
+def srt_block(number: int, one: Timed) -> str:
     """A segment in SubRip: a number, times, the text, an empty line."""
     times = f"{clock(one.start, point=',')} --> {clock(one.end, point=',')}"
     return f"{number}\n{times}\n{_line(one.text)}\n\n"
 
 
-def vtt_block(one: SpeechSegment) -> str:
+def vtt_block(one: Timed) -> str:
     """A segment in WebVTT: times, the text, an empty line."""
     text = _line(one.text).replace("&", "&amp;").replace("<", "&lt;")
     return f"{clock(one.start)} --> {clock(one.end)}\n{text}\n\n"

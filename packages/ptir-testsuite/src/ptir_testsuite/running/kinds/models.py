@@ -213,7 +213,7 @@ def _heard(item: ModelRun, model: Any) -> float:
                 f"\n  got      {[*window.tokens]}"
             )
             raise Failed(Outcome.MISMATCH, "compare", text)
-        chances.append(window.logprob)
+        chances.append(window.avg_logprob)
     bounds = 2 * BOUND * expected(item.name, "scales")
     wanted, number_of = expected(item.name, "logprobs"), [("sound", np.arange(len(chances)))]
     what = "the mean log probability"
