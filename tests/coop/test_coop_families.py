@@ -18,6 +18,7 @@ from test_opencl_experts import (  # noqa: F401
 from test_opencl_extremes import (  # noqa: F401
     test_a_nan_of_f16_has_one_form_in_a_vector_and_beside_it,
     test_a_nan_of_f16_is_stored_alike_everywhere,
+    test_constant_bounds_know_nan_and_signed_zeros,
     test_extremes_know_nan_and_signed_zeros,
 )
 from test_opencl_families import (  # noqa: F401

@@ -59,6 +59,46 @@ def test_extremes_know_nan_and_signed_zeros(
         np.testing.assert_array_equal(np.signbit(found[numbers]), np.signbit(wanted[numbers]))
 
 
+BOUNDS = (0.0, -0.0, 1.5, -1.5, np.inf, -np.inf, np.nan)
+BOUNDED = (*BOUNDS, -np.nan, 6e-5, -6e-5, 3.0, -3.0)
+
+
+@pytest.mark.slice(2)
+@pytest.mark.parametrize("count", [1, 16, 37])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_constant_bounds_know_nan_and_signed_zeros(opencl: Target, dtype: str, count: int) -> None:
+    """Most need one comparison; written the other way round, and as both bounds of a clamp, too."""
+    x = np.array([np.roll(BOUNDED, -place)[:1].repeat(count) for place in range(len(BOUNDED))])
+    x = x.astype(DTYPES[dtype])
+    calls: list[Any] = []
+    wanted = list[Array]()
+    for bound in BOUNDS:
+        beside = np.broadcast_to(np.array(bound), x.shape)
+        highest, least = (
+            sign * greatest(sign * np.stack([x.astype(np.float64), beside], 1)) for sign in (1, -1)
+        )
+        calls += [
+            lambda x, b: F.maximum(x, b),
+            lambda x, b: F.maximum(b, x),
+            lambda x, b: F.minimum(x, b),
+            lambda x, b: F.minimum(b, x),
+        ]
+        wanted += [highest, highest, least, least]
+
+    def all_of_them(x: Any) -> Any:
+        bounds = [F.full((), bound, dtype) for bound in BOUNDS for _ in range(4)]
+        made = [one(x, bound) for one, bound in zip(calls, bounds, strict=True)]
+        return F.stack([*made, F.clamp(x, F.full((), -1.5, dtype), F.full((), 0.0, dtype))])
+
+    found = run(opencl, all_of_them, x).astype(np.float64)
+    low = greatest(np.stack([x.astype(np.float64), np.full(x.shape, -1.5)], 1))
+    wanted.append(-greatest(-np.stack([low, np.zeros(x.shape)], 1)))
+    for got, expected in zip(found, wanted, strict=True):
+        np.testing.assert_array_equal(got, expected)
+        numbers = ~np.isnan(expected)
+        np.testing.assert_array_equal(np.signbit(got[numbers]), np.signbit(expected[numbers]))
+
+
 @pytest.mark.slice(2)
 @pytest.mark.parametrize("dtype", ["i16", "bf16"])
 @pytest.mark.parametrize("count", [1, 16, 37])

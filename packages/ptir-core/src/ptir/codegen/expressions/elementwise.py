@@ -115,6 +115,10 @@ def _extreme(whole: str, direction: str, zeros: str) -> Rule:
     def rule(dtype: DType, a: Expr, b: Expr) -> Expr:
         if not dtype.is_float:
             return Apply(dtype, whole, a, b)
+        if isinstance(a, Const):
+            a, b = b, a
+        if isinstance(b, Const) and _is_plain_bound(direction, b.value):
+            return _bounded(dtype, direction, a, b)
         bits = DTYPES[f"u{max(32, dtype.bits)}"]
         both = Apply(bits, zeros, Apply(bits, "bits", a), Apply(bits, "bits", b))
         equal = Apply(dtype, "bits", both)
@@ -122,6 +126,25 @@ def _extreme(whole: str, direction: str, zeros: str) -> Rule:
         return select(compare(direction, a, b), a, select(compare(direction, b, a), b, rest))
 
     return rule
+
+
+def _is_plain_bound(direction: str, value: float) -> bool:
+    """Whether a comparison decides against a constant: it is no NaN, and a zero only as in relu.
+
+    Compilers do not agree on which zero ``-0.0f > x ? -0.0f : x`` gives.
+    """
+    if value == 0:
+        return direction == "gt" and math.copysign(1.0, value) > 0
+    return not math.isnan(value)
+
+
+def _bounded(dtype: DType, direction: str, x: Expr, bound: Const) -> Expr:
+    """``x``, and the constant where that lies beyond it; NaN compares as false, so it stays.
+
+    Adding +0 to what is bounded by +0 changes -0 alone.
+    """
+    found = select(compare(direction, bound, x), bound, x)
+    return found if bound.value else Apply(dtype, "add", found, bound)
 
 
 maximum: Final = _extreme("max", "gt", "and")
