@@ -152,7 +152,7 @@ class Recipe:
         case = text_models.cases()[ENCODERS[self.family]]
         rows = case["config"]["vocab_size"]
         shapes = {
-            name: [self.rows if one == rows else one for one in shape]
+            name: [self.rows, *shape[1:]] if _has_tokens(name, shape, rows) else shape
             for name, shape in case["shapes"].items()
         }
         config = {**case["config"], **(self.config or {}), "vocab_size": self.rows}
@@ -173,6 +173,11 @@ class Recipe:
             return checkpoint({**CONFIGS[self.family], **config, "num_hidden_layers": 1})
         sizes = {"num_hidden_layers": 1, "model_type": self.family, **config}
         return open_checkpoint(llama_folder(folder, **sizes))
+
+
+def _has_tokens(name: str, shape: list[int], rows: int) -> bool:
+    """Whether a tensor has a row for each of ``rows`` tokens; others may be as large by chance."""
+    return "embeddings" in name and shape[0] == rows
 
 
 def _factors(config: Mapping[str, Any]) -> dict[str, Any]:
