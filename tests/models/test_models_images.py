@@ -154,11 +154,16 @@ def test_a_wrong_value_is_refused_by_name(
 def test_two_keys_for_one_tensor_and_a_part_that_is_missing_are_refused(tmp_path: Path) -> None:
     query = "vit.encoder.layer.0.attention.attention.query.weight"
     marked = {"vit.encoder.layer.0.layernorm_before.weight": [24], query: [24, 24]}
+    bias = query.replace("weight", "bias")
     config = {"model_type": "vit"}
     for shapes, words in (
         ({**marked, query.replace("query", "value"): [24, 24]}, "only .*query.*value.* are there"),
         ({**marked, query.removeprefix("vit."): [24, 24]}, "are both 'blocks.0.attn.qkv.weight'"),
         ({**marked, query.replace("query", "key"): [24, 20]}, "parts that do not fit together"),
+        (
+            {**marked, bias: [24], bias.replace("query", "key"): []},
+            "do not fit together: .*f32\\[\\]",
+        ),
     ):
         with pytest.raises(CheckpointError, match=words):
             described_weights(image_models.checkpoint(config, shapes))

@@ -208,7 +208,7 @@ def _type(source: ParamSource, name: str, one: Arranged) -> TensorType:
     first = types[0]
     if len(types) > 1:
         alike = {(type.dtype, type.shape[1:]) for type in types}
-        if len(alike) > 1 or first.rank == 0:
+        if len(alike) > 1 or any(type.rank == 0 for type in types):
             shown = ", ".join(f"{n} {t}" for n, t in zip(one.stored, types, strict=True))
             raise CheckpointError(
                 f"{short(name)} is stored in parts that do not fit together: {shown}; fetch the"
