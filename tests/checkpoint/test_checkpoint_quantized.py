@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -82,6 +83,7 @@ def test_what_a_configuration_may_not_say(
 
 WEIGHTS: list[tuple[str, dict[str, Any], str]] = [
     ("ct-int4", {"num_bits": 9}, "num_bits 9: must be one of 2"),
+    ("ct-int4", {"num_bits": 7}, "num_bits 7: must be one of 2, 3, 4, 5, 6, 8"),
     ("ct-int4", {"type": "float"}, "type 'float': must be one of int"),
     ("ct-int4", {"strategy": "block"}, "strategy 'block': must be one of tensor, channel, group"),
     ("ct-int4", {"group_size": None}, "has no group_size"),
@@ -189,6 +191,9 @@ STATES = [
     ({"nested_dtype": "float16"}, "nested_dtype 'float16'"),
     ({"nested_offset": "x"}, "nested_offset 'x': must be a number"),
     ({"nested_offset": None}, "nested_offset None: must be a number"),
+    ({"nested_offset": 10**400}, "nested_offset 1.*: must be a number that f32 holds"),
+    ({"nested_offset": math.nan}, "nested_offset nan: must be a number"),
+    ({"nested_offset": True}, "nested_offset True: must be a number"),
 ]
 
 

@@ -184,7 +184,10 @@ def state(it: Folder, rng: random.Random) -> None:
         setting(it, rng)
         return
     name = rng.choice(names)
-    said = json.loads(it.tensors[name].tobytes())
+    try:
+        said = json.loads(it.tensors[name].tobytes())
+    except ValueError:  # a change before has damaged it
+        return
     said[rng.choice(list(said))] = rng.choice(SETTINGS)
     it.tensors[name] = np.frombuffer(json.dumps(said).encode(), np.uint8)
 

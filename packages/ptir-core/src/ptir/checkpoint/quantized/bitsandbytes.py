@@ -20,6 +20,7 @@ KINDS: Final = ("nf4", "fp4")
 STATE: Final = "weight.quant_state.bitsandbytes__"
 BLOCKS: Final = (32, 64, 128, 256, 512, 1024, 2048, 4096)
 NESTED: Final = 256
+GREATEST: Final = float(np.finfo(np.float32).max)
 """Values of an 8-bit codebook."""
 
 
@@ -99,8 +100,8 @@ def _nested(tensors: ModuleTensors, state: Fields, blocks: int) -> tuple[Codeboo
     every = state.whole("nested_blocksize", BLOCKS)
     state.text("nested_dtype", ("float32",))
     offset = state.values.get("nested_offset")
-    if not isinstance(offset, float | int) or not math.isfinite(offset):
-        state.refuse("nested_offset", "must be a number")
+    if type(offset) not in (float, int) or not abs(offset) <= GREATEST:
+        state.refuse("nested_offset", "must be a number that f32 holds")
     tensors.shaped("weight.nested_absmax", (-(-blocks // every),), F32)
     return _codebook(tensors, "weight.nested_quant_map", NESTED), every, float(offset)
 

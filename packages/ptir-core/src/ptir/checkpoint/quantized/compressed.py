@@ -21,11 +21,11 @@ from ptir.checkpoint.quantized.integers import check_rows, in_order, sorted_inpu
 from ptir.checkpoint.quantized.tensors import ModuleTensors, StoredWeight
 from ptir.params.source import Array
 from ptir.types import DTYPES, F32, I8, I32, I64, U8, DType
-from ptir.weights.words import words_for
+from ptir.weights.words import BITS, words_for
 
 SIGN: Final = np.uint8(1 << 7)
 """The bit that makes numbers in two's complement such as are counted from -128."""
-PACK_BITS: Final = (2, 3, 4, 5, 6, 7, 8)
+PACK_BITS: Final = tuple(bits for bits in BITS if bits > 1)
 UNREAD: Final = ("sparsity_config", "transform_config", "kv_cache_scheme")
 """Parts of a configuration that change what a model computes."""
 
