@@ -100,7 +100,9 @@ def _nested(tensors: ModuleTensors, state: Fields, blocks: int) -> tuple[Codeboo
     every = state.whole("nested_blocksize", BLOCKS)
     state.text("nested_dtype", ("float32",))
     offset = state.values.get("nested_offset")
-    if type(offset) not in (float, int) or not abs(offset) <= GREATEST:
+    if isinstance(offset, bool) or not isinstance(offset, float | int):
+        state.refuse("nested_offset", "must be a number that f32 holds")
+    if not abs(offset) <= GREATEST:  # NaN neither
         state.refuse("nested_offset", "must be a number that f32 holds")
     tensors.shaped("weight.nested_absmax", (-(-blocks // every),), F32)
     return _codebook(tensors, "weight.nested_quant_map", NESTED), every, float(offset)
