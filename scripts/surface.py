@@ -23,8 +23,8 @@ from ptir.types import DTYPES
 
 MODULES: Final[dict[str, str]] = {
     "ptir.errors": "PtirError TypeRuleError CaptureError VerifyError UnsupportedError CompileError "
-    "DeviceError OutOfMemory DeviceLost CheckpointError QuantizationError AudioError PluginError "
-    "BackendUnavailable UsageError",
+    "DeviceError OutOfMemory DeviceLost CheckpointError QuantizationError ImageError AudioError "
+    "PluginError BackendUnavailable UsageError",
     "ptir.events": "Event ImplementationChosen PassRun",
     "ptir.types": "DType DTYPES TensorType dtype spec",
     "ptir.ir": "",
