@@ -17,6 +17,7 @@ ROOMS: Final[dict[str, dict[str, str]]] = {
         "switches": "the `PTIR_*` variables that switch something on: one row each in `SWITCHES` "
         "(1, 0 or unset; anything else is an error)",
         "units": "bytes and seconds for people",
+        "files": "reading files that are given, up to a limit",
         "notebook": "what a notebook shows of an object: a card, as text and as HTML",
         "events": "records that capture, passes and executables emit",
         "types": "element types, tensor types",

@@ -17,6 +17,7 @@ from ptir.backend.contract import Target
 from ptir.errors import BackendUnavailable
 from ptir_backend_opencl import drivers, platforms
 from ptir_backend_opencl.backend import OpenCLBackend
+from ptir_backend_opencl.device import OpenCLDevice
 from ptir_backend_opencl.dialect import OpenCLC
 
 cl = pytest.importorskip("pyopencl")
@@ -265,3 +266,13 @@ def test_local_ids_are_hidden_from_intels_compiler_for_processors(
     for subgroup in (0, 16):
         primitives = OpenCLC(doubles=True, subgroup=subgroup, hidden=hidden).workgroup
         assert (primitives.local_id == "get_local_id(0)") != hidden
+
+
+def test_a_device_hides_local_ids_where_they_are_misread(
+    opencl: Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, driver_s = platforms.found()[opencl.device.index]
+    for hidden in (True, False):
+        monkeypatch.setattr(platforms, "misreads_local_ids", lambda _, hidden=hidden: hidden)
+        spelled = OpenCLDevice(driver_s).dialect.workgroup.local_id
+        assert (spelled == "get_local_id(0)") != hidden

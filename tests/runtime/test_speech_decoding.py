@@ -393,6 +393,16 @@ def test_recordings_are_opened_when_there_is_room(model: SpeechModel) -> None:
     assert runs[0].finished().duration == 9000 / 16000
 
 
+def test_a_recording_that_cannot_be_opened_takes_nothing_from_others(model: SpeechModel) -> None:
+    broken = wav_bytes(noise(100), 16000)[:50]
+    given = [noise(9000), broken, noise(9000, 1)]
+    runs = model.transcribing_batch(given, batch=4, temperature=0)
+    alone = [model.transcribe(one, temperature=0) for one in (given[0], given[2])]
+    same([runs[0].finished(), runs[2].finished()], alone)
+    with pytest.raises(AudioError):
+        runs[1].finished()
+
+
 # --- refusals ---
 
 

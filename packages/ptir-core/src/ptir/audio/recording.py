@@ -16,6 +16,7 @@ import numpy as np
 from ptir.audio.resampling import resampled
 from ptir.audio.wav import RATES, decode_wav, is_wav
 from ptir.errors import AudioError, UnsupportedError, UsageError, short
+from ptir.files import read_file, read_path
 
 Array = np.ndarray[Any, Any]
 
@@ -40,13 +41,13 @@ def open_audio(given: GivenAudio, rate: int) -> Array:
     name = "the recording"
     if isinstance(given, str | os.PathLike):
         name = str(Path(given))
-        held = _file_bytes(Path(given))
+        held = read_path(Path(given), MOST_BYTES, AudioError, "split it")
     elif isinstance(given, bytes | bytearray | memoryview):
         held = bytes(given)
     elif hasattr(given, "read"):
         said = getattr(given, "name", None)
         name = said if isinstance(said, str) else name
-        held = _read(given, name)
+        held = read_file(given, name, MOST_BYTES, AudioError, "split it")
     else:
         raise UsageError(
             f"a recording is {type(given).__name__}; give a path, bytes, a file or an array f32[N]"
@@ -78,24 +79,6 @@ def _check_length(seconds: float, name: str) -> None:
         raise AudioError(
             f"{name}: has {seconds:,.0f} seconds, and at most {MOST_SECONDS:,} are read; split it"
         )
-
-
-def _file_bytes(path: Path) -> bytes:
-    try:
-        with path.open("rb") as file:
-            return _read(file, str(path))
-    except (OSError, ValueError) as error:  # a name with a NUL is a ValueError
-        why = getattr(error, "strerror", None) or error
-        raise AudioError(f"{short(str(path))}: cannot be read: {why}") from error
-
-
-def _read(file: Any, name: str) -> bytes:
-    held = file.read(MOST_BYTES + 1)
-    if not isinstance(held, bytes):
-        raise UsageError(f"{name} gives {type(held).__name__}; open it in binary mode")
-    if len(held) > MOST_BYTES:
-        raise AudioError(f"{name}: has more than {MOST_BYTES >> 30} GiB; split it")
-    return held
 
 
 def _by_soundfile(held: bytes, name: str) -> tuple[Array, int]:

@@ -13,6 +13,7 @@ from ptir.cli.compared import TEXT
 from ptir.cli.model import Formats, given_input
 from ptir.cli.texts import given_texts
 from ptir.errors import UsageError, unknown_name
+from ptir.files import read_lines
 
 if TYPE_CHECKING:
     from ptir.peers.workloads import Input
@@ -178,14 +179,8 @@ def truth_of(path: Path, count: int, labels: Sequence[str]) -> list[int]:
 
     Raises ``UsageError`` for another number of lines than ``count`` and for what is no class.
     """
-    try:
-        with path.open("rb") as file:
-            held = file.read(MOST_TRUTH + 1)
-        lines = held.decode("utf-8-sig").splitlines()
-    except (OSError, ValueError) as error:
-        why = getattr(error, "strerror", None) or error
-        raise UsageError(f"{path}: right classes cannot be read: {why}") from error
-    if len(lines) != count or len(held) > MOST_TRUTH:
+    lines = read_lines(path, MOST_TRUTH, "right classes")
+    if len(lines) != count:
         raise UsageError(
             f"{path}: has {len(lines)} right classes, and there are {count} inputs; give one line"
             " for each, in their order"

@@ -11,7 +11,8 @@ from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Final, TypeAlias
 
-from ptir.errors import ImageError, UnsupportedError, UsageError, short
+from ptir.errors import ImageError, UnsupportedError, UsageError
+from ptir.files import read_file, read_path
 
 if TYPE_CHECKING:
     import numpy as np
@@ -24,6 +25,7 @@ MOST_PIXELS: Final = 1 << 26
 """Of an image and of what it is resized to: 192 MiB as RGB."""
 WIDE: Final = ("I;16", "I;16L", "I;16B", "I")
 """Pillow's names of grey with 16 bits; the last has 32, of which 16 are used."""
+SMALLER: Final = "make it smaller"
 EXTRA: Final = "pip install 'ptir-core[vision]'"
 
 Given: TypeAlias = "str | os.PathLike[str] | bytes | BinaryIO | np.ndarray[Any, Any] | Image.Image"
@@ -42,12 +44,13 @@ def open_image(given: Given) -> Image.Image:
         return _as_rgb(given, "the image")
     if isinstance(given, str | os.PathLike):
         path = Path(given)
-        return _decoded(_file_bytes(path), str(path))
+        return _decoded(read_path(path, MOST_BYTES, ImageError, SMALLER), str(path))
     if isinstance(given, bytes | bytearray | memoryview):
         return _decoded(bytes(given), "the image")
     if hasattr(given, "read"):
         name = getattr(given, "name", None)
-        return _decoded(_read(given, "the file"), name if isinstance(name, str) else "the image")
+        held = read_file(given, "the file", MOST_BYTES, ImageError, SMALLER)
+        return _decoded(held, name if isinstance(name, str) else "the image")
     if hasattr(given, "__array__"):
         return _from_array(given)
     raise UsageError(
@@ -74,24 +77,6 @@ def check_pixels(width: int, height: int, what: str) -> None:
         )
     if not width or not height:
         raise ImageError(f"{what} has {width} x {height} pixels; there is nothing to see")
-
-
-def _file_bytes(path: Path) -> bytes:
-    try:
-        with path.open("rb") as file:
-            return _read(file, str(path))
-    except (OSError, ValueError) as error:  # a name with a NUL is a ValueError
-        why = getattr(error, "strerror", None) or error
-        raise ImageError(f"{short(str(path))}: cannot be read: {why}") from error
-
-
-def _read(file: Any, name: str) -> bytes:
-    held = file.read(MOST_BYTES + 1)
-    if not isinstance(held, bytes):
-        raise UsageError(f"{name} gives {type(held).__name__}; open it in binary mode")
-    if len(held) > MOST_BYTES:
-        raise ImageError(f"{name}: has more than {MOST_BYTES >> 20} MiB; make it smaller")
-    return held
 
 
 def _decoded(held: bytes, name: str) -> Image.Image:

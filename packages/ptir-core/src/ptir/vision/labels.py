@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from ptir.errors import CheckpointError, UsageError, short
+from ptir.files import read_lines
 
 Config = Mapping[str, Any]
 
@@ -62,15 +63,8 @@ def _check_count(found: int, count: int, where: str) -> None:
 
 def read_labels(path: Path, count: int) -> tuple[str, ...]:
     """The names in a text file, one a line; raises ``UsageError`` unless there are ``count``."""
-    try:
-        with path.open("rb") as file:
-            held = file.read(MOST_BYTES + 1)
-        text = held.decode("utf-8")
-    except (OSError, ValueError) as error:
-        why = getattr(error, "strerror", None) or error
-        raise UsageError(f"{path}: labels cannot be read: {why}") from error
-    names = text.splitlines()
-    if len(names) != count or len(held) > MOST_BYTES:
+    names = read_lines(path, MOST_BYTES, "labels")
+    if len(names) != count:
         raise UsageError(
             f"{path}: has {len(names)} labels, and the model {count} classes; give a file with one"
             " name a line, in the order of the classes"

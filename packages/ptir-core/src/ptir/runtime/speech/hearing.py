@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ptir.errors import PtirError
 from ptir.models.whisper import SHRINKS
 from ptir.nn.state import State
 from ptir.runtime.speech.alignment import median_width, token_positions
@@ -151,7 +152,8 @@ class Window:
 class Hearings:
     """Recordings that are heard together, ``batch`` windows at once.
 
-    The first is opened, by ``waiting``, at once, another when there is room for a window of it.
+    The first is opened, by ``waiting``, at once, another when there is room for a window of it. One
+    that cannot be opened then is told to who asks for its own segments, not to the others.
     """
 
     def __init__(
@@ -160,12 +162,15 @@ class Hearings:
         self._model, self._batch = model, batch
         self._waiting = deque(enumerate(waiting))
         self._open = dict[int, Hearing]()
+        self._refused = dict[int, PtirError]()
         if self._waiting:
             self._admit()
 
     def segments(self, number: int) -> Iterator[SpeechSegment]:
         """The segments of a recording, as soon as they are certain."""
         while True:
+            if number in self._refused:
+                raise self._refused[number]
             hearing = self._open.get(number)
             while hearing is not None and hearing.queue:
                 yield hearing.queue.popleft()
@@ -179,7 +184,16 @@ class Hearings:
         for hearing in self._open.values():
             windows += hearing.windows(self._batch - len(windows))
         while self._waiting and len(windows) < self._batch:
-            windows += self._admit().windows(self._batch - len(windows))
+            number = self._waiting[0][0]
+            try:
+                windows += self._admit().windows(self._batch - len(windows))
+            except PtirError as error:
+                self._refused[number] = error
+        if windows:
+            self._hear(windows)
+
+    def _hear(self, windows: Sequence[Window]) -> None:
+        """Hear windows together, and give each recording what is said in its own."""
         rows = min(self._batch, 1 << (len(windows) - 1).bit_length())
         source = self._model.decoder.hear([window.features for window in windows], rows)
         self._tell_languages(windows, source)
