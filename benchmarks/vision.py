@@ -8,6 +8,8 @@ them. Ratios are taken within a round. Writes JSON; needs ``pip install torch tr
 
     python benchmarks/vision.py --backend c --threads 2 --rounds 7 --json out.json
 
+``--tune`` runs ``ptir tune`` on each network first and measures ptir before and after.
+
 On a machine that others use, ``--threads 1 --clock cpu`` compares what the processors did.
 """
 
@@ -76,6 +78,16 @@ def ours(folder: str, pixels: np.ndarray[Any, Any], backend: str) -> Call:
     return lambda: model.forward(pixels)
 
 
+def tuned(folder: str, pixels: np.ndarray[Any, Any], backend: str) -> Call:
+    """``ours`` once every functional of the network has the implementation that is fastest."""
+    import ptir
+    from ptir.runtime.tune import tune
+
+    report = tune(ptir.load_model(folder, backend=backend), batch=len(pixels))
+    print(f"tuned: {sum(one.decided for one in report.records)} kinds of calls, {report.grown}")
+    return ours(folder, pixels, backend)
+
+
 def by_torch(
     model: Any, pixels: np.ndarray[Any, Any], names: list[str]
 ) -> Iterator[tuple[str, Call]]:
@@ -122,7 +134,12 @@ def peers(subject: Subject, given: argparse.Namespace, folder: str) -> Iterator[
     """Every peer that was asked for, ptir first."""
     pixels = np.random.default_rng(0).standard_normal((subject.batch, SIZE, SIZE, 3), np.float32)
     model = saved(subject.preset, folder)
-    yield "ptir", ours(folder, pixels, given.backend)
+    before = ours(folder, pixels, given.backend)
+    if given.tune:
+        yield "ptir", tuned(folder, pixels, given.backend)
+        yield "ptir as it comes", before
+    else:
+        yield "ptir", before
     if "onnxruntime" in given.peers:
         yield "onnxruntime", by_onnxruntime(model, pixels, folder, given.threads)
     yield from by_torch(model, pixels, given.peers)
@@ -155,6 +172,7 @@ def main() -> None:
         nargs="*",
         default=["torch", "torch channels last", "torch compiled", "onnxruntime"],
     )
+    parser.add_argument("--tune", action="store_true", help="ptir tune first")
     parser.add_argument("--json", type=Path)
     given = parser.parse_args()
     os.environ["PTIR_C_THREADS"] = str(given.threads)

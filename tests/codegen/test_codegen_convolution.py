@@ -11,6 +11,7 @@ import ptir
 from ptir import functional as F
 from ptir.capture import call
 from ptir.codegen.families.convolution.match import Detail, choose_tiling
+from ptir.codegen.families.convolution.winograd import choose_blocks
 from ptir.codegen.schedules.tiles import TILES
 from ptir.codegen.weights.filters import PackedFilters
 from ptir.codegen.weights.pack import pack
@@ -129,6 +130,25 @@ def test_work_is_cut_into_as_many_pieces_as_are_wanted(size: int, device_class: 
     assert one.wide * one.high * one.panels <= {"cpu-avx512": 28, "cpu-avx2": 6}[device_class]
     assert one.row_pieces * one.tile_pieces >= 8
     assert one.rows * one.row_pieces >= size and one.tiles * one.tile_pieces >= 16
+
+
+@pytest.mark.parametrize("device_class", ["cpu-avx512", "cpu-avx2"])
+@pytest.mark.parametrize("image", [(1, 56, 64), (8, 28, 128), (1, 14, 256), (1, 7, 512), (1, 1, 8)])
+def test_tiles_of_winograd_are_cut_so_that_all_are_computed(
+    image: tuple[int, int, int], device_class: str
+) -> None:
+    batch, size, channels = image
+    types = spec("f32", batch, size, size, channels), spec("f32", 3, 3, channels, channels)
+    with ptir.overrides(conv2d="force=winograd"):
+        program = ptir.capture(lambda x, w: F.conv2d(x, w, padding=1), *types)
+        *_, kernel = compiled(program).kernels
+    assert kernel is not None and kernel.family == "convolution"
+    shape, tiles = kernel.fusion.detail.shape, TILES[device_class]
+    one = choose_blocks(shape, PaperDevice.traits.compute_units, tiles)
+    across = -(-size // 2)
+    assert one.high * one.panels <= tiles.convolution_pixels * tiles.convolution_panels
+    assert one.rows * one.row_pieces >= batch * across and one.held >= one.rows * across
+    assert one.tiles * one.tile_pieces >= one.across >= channels / 16 / one.panels
 
 
 def test_packing_and_unpacking_name_each_other() -> None:

@@ -106,6 +106,31 @@ def test_mistakes_are_pointed_at(text: str, place: int, said: str) -> None:
     assert caret.index("^") == place + 1
 
 
+def convolution(strides: tuple[int, int]) -> Call:
+    types = spec("f32", 1, 9, 9, 4), spec("f32", 3, 3, 4, 8)
+    how = Attributes({"strides": strides, "layout": "hwio"})
+    return Call.of(functional("conv2d"), types, how, "c", 0)
+
+
+@pytest.mark.parametrize(
+    ("condition", "strides", "holds"),
+    [
+        ("strides=1", (1, 1), True),
+        ("strides=1x1", (1, 1), True),
+        ("strides=1", (2, 1), False),
+        ("strides=2x1", (2, 1), True),
+        ("strides=2x1", (1, 2), False),
+        ("strides=1|2x1", (2, 1), True),
+        ("strides!=1", (2, 2), True),
+    ],
+)
+def test_attributes_with_a_number_for_each_axis(
+    condition: str, strides: tuple[int, int], holds: bool
+) -> None:
+    override = parse_override(f"conv2d[{condition}]=default")
+    assert override.fits(convolution(strides)) is holds
+
+
 HOLDS = [
     ("M=1", linear(1), True),
     ("M=1", linear(2), False),

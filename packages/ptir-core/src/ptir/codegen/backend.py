@@ -42,7 +42,7 @@ from ptir.codegen.launching.launches import Apart, KernelProgram
 from ptir.codegen.launching.memory import DeviceBuffer, Pool
 from ptir.codegen.launching.steps import Step, step_of
 from ptir.codegen.planning.support import refusal
-from ptir.codegen.schedules.schedules import schedule_of
+from ptir.codegen.schedules.schedules import schedule_refusal
 from ptir.codegen.tuning.recorder import Recorded
 from ptir.codegen.weights.pack import pack
 from ptir.codegen.weights.panels import LANES, unpacked_range
@@ -50,7 +50,6 @@ from ptir.codegen.weights.rounded import settled
 from ptir.codegen.weights.split_parameters import HostSlicedProgram, with_host_slices
 from ptir.ir.program import Block, Program
 from ptir.ops.profiles import PROFILES
-from ptir.ops.schedules import ATTENTION_SPLIT
 from ptir.ops.verify import verify
 from ptir.types import U8, TensorType, dtype_of
 
@@ -120,9 +119,8 @@ class KernelBackend(Backend):
     def refusal(self, query: OpQuery, device: Device) -> str | None:
         """Why the generator cannot compile an op for ``device``, or None."""
         opened = self.opened(device).device
-        if query.is_composite and query.name == ATTENTION_SPLIT and schedule_of(opened) != "coop":
-            return "keys are split over work-groups, which serial kernels have none of"
-        return refusal(query, opened.traits, opened.dialect.dots)
+        unfit = schedule_refusal(query, opened)
+        return unfit or refusal(query, opened.traits, opened.dialect.dots)
 
     def claimed(self, device: Device) -> frozenset[str]:
         """``claims``, f64 only where the device computes in it."""

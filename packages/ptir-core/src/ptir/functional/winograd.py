@@ -8,23 +8,19 @@ Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks", 2016.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Final
 
 from ptir.capture import Tensor, call
 from ptir.functional.arrays import stack
 from ptir.functional.convolution import Two
-from ptir.functional.define import implementation
+from ptir.functional.define import implementation, internal_composite, lowering
 from ptir.ir.attributes import Attributes
+from ptir.ops.implementations import INTERNAL_COMPOSITES
+from ptir.ops.schedules import CONV2D_WINOGRAD
+from ptir.ops.winograd import STEP, TAPS, TILE, outputs_along, tiles_along
 from ptir.types import F32, TensorType
 
 Slices = Sequence[Tensor]
 Transform = Callable[[Slices], list[Tensor]]
-
-TILE: Final = 4
-"""Inputs along an axis of a tile."""
-STEP: Final = 2
-"""Outputs along an axis of a tile."""
-TAPS: Final = 3
 
 
 def _inputs(d: Slices) -> list[Tensor]:
@@ -71,35 +67,48 @@ def _conv2d_winograd(
     layout: str,
 ) -> Tensor:
     """Tiles of 2 x 2 outputs by 16 products a channel, not 36 (Winograd; Lavin and Gray 2016)."""
-    count, height, width, channels = x.shape
-    rows, columns = height + low[0] + high[0] - TAPS + 1, width + low[1] + high[1] - TAPS + 1
-    down, across = -(-rows // STEP), -(-columns // STEP)
-    beyond = (high[0] + down * STEP - rows, high[1] + across * STEP - columns)
+    filters = weight.astype(F32)
+    filters = filters if layout == "hwio" else filters.transpose(2, 3, 1, 0)
+    taps = [part for row in _along(filters, 0, _filters) for part in _along(row, 0, _filters)]
+    transformed = stack(taps).reshape(TILE, TILE, *filters.shape[2:])
+    operands = (x, transformed) if bias is None else (x, transformed, bias)
+    return internal_composite(CONV2D_WINOGRAD, *operands, low=low, high=high)[0]
+
+
+def _tiled(
+    x: Tensor, filters: Tensor, bias: Tensor | None = None, *, low: Two, high: Two
+) -> Tensor:
+    """The convolution of x f32[N,H,W,C] with transformed filters f32[4,4,C,O]."""
+    count, outputs = x.shape[0], filters.shape[3]
+    axes = list(zip(x.shape[1:3], low, high, strict=True))
+    rows, columns = (outputs_along(*axis) for axis in axes)
+    tall, wide = (tiles_along(*axis) for axis in axes)
+    down, across = tall.count, wide.count
     tiles = call(
         "extract_patches",
         x,
         window=(TILE, TILE),
         strides=(STEP, STEP),
         low=low,
-        high=beyond,
+        high=(tall.high, wide.high),
         window_dilation=(1, 1),
     )
-    filters = weight.astype(F32)
-    filters = filters if layout == "hwio" else filters.transpose(2, 3, 1, 0)
     seen = [part for row in _along(tiles, 3, _inputs) for part in _along(row, 3, _inputs)]
-    taps = [part for row in _along(filters, 0, _filters) for part in _along(row, 0, _filters)]
-    flat = stack(seen).reshape(TILE * TILE, count * down * across, channels)
+    flat = stack(seen).reshape(TILE * TILE, count * down * across, x.shape[3])
     products = call(
         "dot_general",
         flat,
-        stack(taps),
+        filters.reshape(TILE * TILE, *filters.shape[2:]),
         lhs_contract=(2,),
         rhs_contract=(1,),
         lhs_batch=(0,),
         rhs_batch=(0,),
     )
-    squares = products.reshape(TILE, TILE, count, down, across, filters.shape[3])
+    squares = products.reshape(TILE, TILE, count, down, across, outputs)
     placed = [stack(_along(row, 0, _outputs), axis=3) for row in _along(squares, 0, _outputs)]
-    whole = stack(placed, axis=2).reshape(count, STEP * down, STEP * across, filters.shape[3])
+    whole = stack(placed, axis=2).reshape(count, STEP * down, STEP * across, outputs)
     result = whole[:, :rows, :columns]
     return result if bias is None else result + bias
+
+
+INTERNAL_COMPOSITES[CONV2D_WINOGRAD] = lowering(_tiled)

@@ -10,7 +10,8 @@ The whole grammar, in which blanks may stand between any two parts::
                | "benchmark" [ "(" "cache" "=" NUMBER ")" ]
 
 A DIMENSION is a size that the functional's calls have (``Functional.shapes``), a NAME is ``dtype``,
-``backend`` or an attribute of the functional.
+``backend`` or an attribute of the functional. An attribute that has a number for each axis is one
+number where they are the same, else ``2x1``.
 """
 
 from __future__ import annotations
@@ -110,9 +111,18 @@ class Call:
                 facts[name] = str(value).lower()
             elif isinstance(value, int | str):
                 facts[name] = value
+            elif isinstance(value, tuple):
+                numbers = [one for one in value if isinstance(one, int)]
+                if numbers and len(numbers) == len(value):
+                    facts[name] = _by_axis(numbers)
         facts |= found.shapes.sizes(types, attributes)
         facts["dtype"] = found.shapes.dtype(types, attributes)
         return Call({**facts, "backend": backend, "device": device})
+
+
+def _by_axis(values: Sequence[int]) -> int | str:
+    """An attribute that has a number for each axis, as a word: ``2x1``; one that is the same: 2."""
+    return values[0] if len(set(values)) == 1 else "x".join(map(str, values))
 
 
 @dataclass(frozen=True)
@@ -293,7 +303,10 @@ class _Reader:
             self.fail(unknown_name("dtype", word, DTYPES), begin)
         if name in found.shapes.names and not (word.isascii() and word.isdigit()):
             self.fail(f"{name} is a size; {word!r} is no number", begin)
-        return int(word) if word.isascii() and word.isdigit() else word
+        numbers = word.split("x")
+        if not all(number.isascii() and number.isdigit() for number in numbers):
+            return word
+        return _by_axis([int(number) for number in numbers])
 
     def _policy(self, found: Functional) -> Policy:
         begin = self._blank()

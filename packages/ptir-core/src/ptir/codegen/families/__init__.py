@@ -9,7 +9,7 @@ from ptir.codegen.schedules.family import Family, whole
 from ptir.codegen.weights import experts, rounded
 from ptir.codegen.weights.filters import NAME, STORED
 from ptir.ops.rounded import BYTES, PAIRS, ROUND
-from ptir.ops.schedules import ATTENTION_SPLIT
+from ptir.ops.schedules import ATTENTION_SPLIT, CONV2D_WINOGRAD
 from ptir.types import F32
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ _ROWS: Final = (
         "convolution",
         "convolution.match",
         ops=("dot_general",),
-        composites={NAME: whole(*STORED)},
+        composites={NAME: whole(*STORED), CONV2D_WINOGRAD: whole(F32)},
         emit="convolution.serial",
         emit_cooperative="convolution.cooperative",
     ),

@@ -9,14 +9,31 @@ kernels can be tested on a CPU.
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from typing import Final
 
+from ptir.backend.contract import OpQuery
 from ptir.backend.kernel import KernelDevice
 from ptir.errors import UsageError, unknown_name
+from ptir.ops.schedules import ATTENTION_SPLIT, CONV2D_WINOGRAD
 from ptir.switches import SCHEDULE, SCHEDULES
 
 COOPERATIVE_CLASSES: Final = frozenset(("gpu",))
 """The classes of device (``Traits.device_class``) whose kernels are workgroups."""
+
+SCHEDULED: Final[Mapping[str, tuple[str, str]]] = {
+    ATTENTION_SPLIT: ("coop", "keys are split over work-groups, which serial kernels have none of"),
+    CONV2D_WINOGRAD: ("serial", "tiles are transformed in scratch memory of one thread"),
+}
+"""Composites that are kernels in one schedule alone, and why not in the other."""
+
+
+def schedule_refusal(query: OpQuery, device: KernelDevice) -> str | None:
+    """Why the schedule that ``device`` gets has no kernel for an op, or None."""
+    if not query.is_composite or query.name not in SCHEDULED:
+        return None
+    schedule, reason = SCHEDULED[query.name]
+    return None if schedule == schedule_of(device) else reason
 
 
 def schedule_of(device: KernelDevice) -> str:

@@ -2,7 +2,8 @@
 
 A convolution is the composite ``conv2d``, or a contraction of ``extract_patches`` with a weight
 over the window and the channels. Up to three spatial axes are brought into one form, depth, rows
-and columns. Its weight goes into panels of 16 outputs whose inputs are taps, then channels.
+and columns. Its weight goes into panels of 16 outputs whose inputs are taps, then channels. One by
+Winograd's filtering is described by its tiles: windows of 4 x 4 inputs, and filters of that size.
 """
 
 from __future__ import annotations
@@ -19,7 +20,9 @@ from ptir.ir.attributes import Attributes
 from ptir.ir.graph import Ref, freeze, source
 from ptir.ir.program import Block, Instruction
 from ptir.ops.record import op
+from ptir.ops.schedules import CONV2D_WINOGRAD
 from ptir.ops.sliding import WindowDimension, window_dimensions
+from ptir.ops.winograd import tiles_along
 from ptir.types import BF16, F16, F32, TensorType
 
 NAME: Final = "conv2d"
@@ -167,6 +170,8 @@ def convolution(
     """What an instruction convolves, or None; ``types`` are those of the block's values."""
     if instruction.op == "composite" and instruction.name == NAME:
         return _composite(instruction, types)
+    if instruction.op == "composite" and instruction.name == CONV2D_WINOGRAD:
+        return _winograd(instruction, types)
     if instruction.op == "dot_general":
         return _contraction(instruction, types, maker(instruction.operands[0]))
     return None
@@ -183,6 +188,14 @@ def _composite(made: Instruction, types: Types) -> Convolution:
         types[x].shape[1:-1], window, **given, window_dilation=made.attributes["dilation"]
     )
     return _made(types[x], (x, weight, *rest), found, shape, roles, made.attributes["groups"])
+
+
+def _winograd(made: Instruction, types: Types) -> Convolution:
+    x, weight, *rest = made.operands
+    given = types[x].shape[1:-1], made.attributes["low"], made.attributes["high"]
+    found = tuple(tiles_along(*axis) for axis in zip(*given, strict=True))
+    roles = (0, 1, CHANNEL, OUTPUT)
+    return _made(types[x], (x, weight, *rest), found, types[weight].shape, roles, 1)
 
 
 def _contraction(

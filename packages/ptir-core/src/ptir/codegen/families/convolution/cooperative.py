@@ -12,7 +12,7 @@ import math
 from ptir.codegen.expressions.expr import Coordinate, Expr, constant, select
 from ptir.codegen.expressions.index import Axis, Index, axis, unravel_index
 from ptir.codegen.expressions.movement import tapped
-from ptir.codegen.families.convolution.operands import Convolving
+from ptir.codegen.families.convolution.convolving import Convolving
 from ptir.codegen.kernel_ir.conditions import less
 from ptir.codegen.schedules.kernel import EmitContext, Fusion, Kernel, finish_kernel
 from ptir.codegen.schedules.tile import Operand, Tile

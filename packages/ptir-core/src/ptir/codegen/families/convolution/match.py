@@ -151,8 +151,8 @@ def _cuts(shape: Convolution, copied: bool, held: Tiles) -> Iterator[Tiling]:
     pixels = held.convolution_pixels
     wide = min(width, -(-width // -(-width // pixels)))
     high = min(height, pixels // wide) if wide == width else 1
-    for rows in _parts(height):
-        for tiles in _parts(groups * across):
+    for rows in parts(height):
+        for tiles in parts(groups * across):
             channels = tiles * LANES if deep else shape.channels
             close = not deep and channels % (SPREAD * LANES) == 0
             pitch = channels + (SPREAD if close else 0)
@@ -161,7 +161,7 @@ def _cuts(shape: Convolution, copied: bool, held: Tiles) -> Iterator[Tiling]:
             yield Tiling(rows, tiles, *tile, *pieces, pitch, copied)
 
 
-def _parts(size: int) -> list[int]:
+def parts(size: int) -> list[int]:
     """Every size of equal parts."""
     return sorted({-(-size // n) for n in range(1, size + 1)})
 

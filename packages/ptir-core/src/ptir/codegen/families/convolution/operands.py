@@ -1,98 +1,47 @@
-"""What the kernels of convolutions read: the copy of the operand, and the weights."""
+"""What the kernels of convolutions see of their operand: where it is, or a copy with padding."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from abc import abstractmethod
+from collections.abc import Sequence
 
-from ptir.codegen.expressions.elementwise import cast
-from ptir.codegen.expressions.expr import Apply, Const, Expr, Load, constant
-from ptir.codegen.expressions.index import ZERO, Axis, Index, axis, ravel_index, unravel_index
-from ptir.codegen.expressions.movement import limited, spread
-from ptir.codegen.families.convolution.match import Detail, Tiling, choose_tiling, columns_in
-from ptir.codegen.kernel_ir.writer import Writer
-from ptir.codegen.schedules.epilogue import builder_of, store
-from ptir.codegen.schedules.kernel import EmitContext, Fusion, scratch_value
-from ptir.codegen.weights.filters import Convolution
-from ptir.codegen.weights.panels import LANES, Panels
+from ptir.codegen.expressions.expr import Const, Expr, Load, constant
+from ptir.codegen.expressions.index import ZERO, Index, axis, ravel_index, unravel_index
+from ptir.codegen.expressions.movement import spread
+from ptir.codegen.families.convolution.convolving import SerialConvolution
+from ptir.codegen.families.convolution.match import Tiling, columns_in
+from ptir.codegen.schedules.kernel import EmitContext, Fusion
+from ptir.codegen.weights.panels import LANES
 from ptir.types import F32
 
-LANE = Axis("lane", LANES)
-SHARED = 1 << 16
-"""More than any number of workgroups."""
 
-
-class Convolving:
-    """One convolution while a kernel of either schedule is written."""
-
-    def __init__(self, fusion: Fusion, context: EmitContext) -> None:
-        self.fusion, self.context = fusion, context
-        self.detail: Detail = fusion.detail
-        self.shape: Convolution = self.detail.shape
-        self.writer: Writer = context.writer()
-        self.builder = builder_of(fusion, context)
-        self.hero = context.graph.results[self.detail.position][0]
-
-    def named(self, index: Index, size: int) -> Index:
-        """A place as a variable of its own, so that what is computed from it stays simple."""
-        if index.is_constant:
-            return index
-        return self.writer.let_index(self.writer.index(index), size)
-
-    def named_digits(self, flat: Index, sizes: Sequence[int]) -> list[Index]:
-        """The coordinates of a position, as variables."""
-        found = zip(unravel_index(flat, sizes), sizes, strict=True)
-        return [self.named(index, size) for index, size in found]
-
-    def plain_weight(self, output: Index, taps: Sequence[Index], channel: Index) -> Expr:
-        """A weight as the program knows it."""
-        at = self.shape.weight_at(output, taps, channel)
-        return cast(F32, self.builder.at(self.shape.weight, at))
-
-    def finish(self, pixel: Index, output: Index, total: Expr) -> None:
-        """Add the bias to a result, and store what follows it."""
-        (exit,) = self.fusion.outputs
-        if self.shape.bias is not None:
-            total = Apply(F32, "add", total, self.builder.at(self.shape.bias, (output,)))
-        flat = pixel * self.shape.outputs + output
-        store(self.writer, self.builder, (self.hero, total), exit, flat)
-
-
-class ConvolutionOperands(Convolving):
+class ConvolutionOperands(SerialConvolution):
     """A convolution cut into pieces, and where the factors of a piece come from."""
 
     def __init__(self, fusion: Fusion, context: EmitContext) -> None:
         super().__init__(fusion, context)
         self.slabs = self.shape.batch * self.shape.places[0]
-        results = math.prod(self.shape.places) * self.shape.batch * self.shape.outputs
-        work = results * self.shape.inputs // LANES
-        units = context.traits.compute_units
-        wanted = context.workgroups(SHARED, work)
-        copied = not self._is_direct()
-        self.cut: Tiling = choose_tiling(self.shape, units, wanted, copied, context.tiles)
+        self.cut: Tiling = self.choose()
         self.direct = not self.cut.copied
-        self.pieces = self.slabs * self.cut.row_pieces * self.cut.tile_pieces
-        self.workgroups = context.workgroups(self.pieces, work)
-        self.source, self.held = scratch_value(fusion, 0), scratch_value(fusion, 1)
         self.slab = self.row_piece = self.tile_piece = ZERO
 
-    @contextmanager
-    def over(self, name: str, size: int) -> Iterator[Index]:
-        """A loop, or nothing but its only value."""
-        with ExitStack() as loops:
-            if size > 1:
-                loops.enter_context(self.writer.loop(Axis(name, size), 0, size, no_unroll=True))
-            yield axis(name, size)
+    @abstractmethod
+    def choose(self) -> Tiling:
+        """How the work is cut."""
 
     @property
     def each(self) -> int:
         """Outputs of a group; a depthwise convolution is cut as if it were one group."""
         return self.shape.outputs // self.cut.groups
 
+    @property
+    def panels(self) -> int:
+        """Panels of a tile."""
+        return self.cut.panels
+
     # --- the operand ---
 
-    def _is_direct(self) -> bool:
+    def is_direct(self) -> bool:
         """Whether the operand may be read where it is: nothing padded, channels side by side."""
         shape = self.shape
         if shape.is_depthwise and shape.channels % LANES:
@@ -146,24 +95,9 @@ class ConvolutionOperands(Convolving):
         missing = self.cut.row_pieces * self.cut.rows - rows.count
         return missing * rows.stride * columns.size * self.shape.channels
 
-    @property
-    def item(self) -> Index:
-        """The workgroup's number."""
-        return Index({Axis("item", self.workgroups): 1})
-
     def local(self, channel: Index) -> Index:
         """A channel's number in the copy."""
         return channel
-
-    def channels(self, body: Callable[[Index], None], begin: Index, size: int) -> None:
-        """Call ``body`` with every place from ``begin`` on, whole vectors, then single ones."""
-        whole, left = divmod(size, LANES)
-        if whole:
-            with self.over("w", whole) as vector, self.writer.lanes(LANE):
-                body(begin + vector * LANES + axis("lane", LANES))
-        if left:
-            with self.over("u", left) as one:
-                body(begin + whole * LANES + one)
 
     def _put(self, place: Index, expr: Expr) -> None:
         self.writer.store(self.source, F32, self.item * self.block + place, expr)
@@ -253,57 +187,3 @@ class ConvolutionOperands(Convolving):
                 self.pixel_of(batch, (*found, at), begin)
             with self.writer.otherwise():
                 self._zeros(begin, 1)
-
-    # --- the weights ---
-
-    @property
-    def keeps(self) -> bool:
-        """Whether a workgroup makes the panels that it needs itself."""
-        return self.detail.panels is None or self.detail.panels.dtype != F32
-
-    @property
-    def kept(self) -> int:
-        """Floats of the panels that a workgroup makes itself."""
-        return self.cut.panels * self.shape.inputs * LANES
-
-    def weight(self, group: Index, panel: Index, number_: int, input: Index) -> Expr:
-        """The weights of the 16 outputs of a panel of the tile, for one input."""
-        if self.keeps:
-            place = (self.item * self.cut.panels + number_) * self.shape.inputs + input
-            return Load(F32, self.held, place * LANES + axis("lane", LANES))
-        panels, packed = self.detail.panels, self.detail.packed
-        assert panels is not None and packed is not None
-        output = group * self.each + (panel + number_) * LANES + axis("lane", LANES)
-        return panels.weight(packed, output, input)
-
-    def keep(self, group: Index, panel: Index, panels: int) -> None:
-        """The panels of a tile as floats into scratch memory, once for all pixels."""
-        for p in range(panels):
-            output = group * self.each + (panel + p) * LANES + axis("lane", LANES)
-            with self.writer.scope(), self.writer.lanes(LANE):
-                if self.detail.panels is None:
-                    self._gather(p, output)
-                else:
-                    self._widen(self.detail.panels, p, output)
-
-    def _widen(self, panels: Panels, place: int, output: Index) -> None:
-        """Packed 16-bit weights as floats."""
-        assert self.detail.packed is not None
-        with self.over("k", self.shape.inputs // panels.per) as word:
-            for inner in range(panels.per):
-                input = word * panels.per + inner
-                self._hold(place, input, panels.weight(self.detail.packed, output, input))
-
-    def _gather(self, place: int, output: Index) -> None:
-        """Weights of any kind, brought into panels."""
-        shape = self.shape
-        output = limited(output, shape.outputs)
-        sizes = (*shape.taps, shape.own[1])
-        with ExitStack() as loops:
-            inner = [loops.enter_context(self.over(f"g{n}", size)) for n, size in enumerate(sizes)]
-            weight = self.plain_weight(output, inner[:3], inner[3])
-            self._hold(place, ravel_index(inner, sizes), weight)
-
-    def _hold(self, place: int, input: Index, weight: Expr) -> None:
-        at = (self.item * self.cut.panels + place) * self.shape.inputs + input
-        self.writer.store(self.held, F32, at * LANES + axis("lane", LANES), weight)

@@ -2,38 +2,61 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from ptir.codegen.expressions.expr import (
     Apply,
     Const,
     Coordinate,
     Expr,
-    Load,
     Var,
     compare,
     constant,
 )
-from ptir.codegen.expressions.index import ZERO, Axis, Index, axis, number, ravel_index, replaced
-from ptir.codegen.families.convolution.match import Detail
-from ptir.codegen.families.convolution.operands import LANE, ConvolutionOperands
+from ptir.codegen.expressions.index import Axis, Index, axis, number, ravel_index
+from ptir.codegen.families.convolution.convolving import LANE, Sums, below, least, variable
+from ptir.codegen.families.convolution.match import Detail, Tiling, choose_tiling
+from ptir.codegen.families.convolution.operands import ConvolutionOperands
+from ptir.codegen.families.convolution.winograd import Winograd
 from ptir.codegen.kernel_ir.conditions import less
 from ptir.codegen.kernel_ir.statements import Whole
-from ptir.codegen.kernel_ir.values import Lane, Read, Splat
+from ptir.codegen.kernel_ir.values import Read, Splat
 from ptir.codegen.schedules.kernel import EmitContext, Fusion, Kernel, finish_kernel
 from ptir.codegen.weights.panels import LANES
+from ptir.ops.schedules import CONV2D_WINOGRAD
 from ptir.types import BOOL, F32, I32, TensorType
 
-Sums: TypeAlias = Sequence[Sequence[Var]]
-"""The sums of a tile, by pixel and panel."""
+SHARED: Final = 1 << 16
+"""More than any number of workgroups."""
+
 Places: TypeAlias = Sequence[tuple[Index, Index]]
 """The row and column of each pixel of a tile, within the piece."""
 
 
 class _Pieces(ConvolutionOperands, ABC):
     """What both schedules share."""
+
+    def __init__(self, fusion: Fusion, context: EmitContext) -> None:
+        super().__init__(fusion, context)
+        self.pieces = self.slabs * self.cut.row_pieces * self.cut.tile_pieces
+        self.workgroups = context.workgroups(self.pieces, self._work)
+
+    @property
+    def _work(self) -> int:
+        """Vectors of products."""
+        shape = self.shape
+        results = math.prod(shape.places) * shape.batch * shape.outputs
+        return results * shape.inputs // LANES
+
+    def choose(self) -> Tiling:
+        """Blocks of rows and panels, as many as there is work for."""
+        context, copied = self.context, not self.is_direct()
+        wanted = context.workgroups(SHARED, self._work)
+        units = context.traits.compute_units
+        return choose_tiling(self.shape, units, wanted, copied, context.tiles)
 
     def kernel(self) -> Kernel:
         """A loop over pieces."""
@@ -58,7 +81,7 @@ class _Pieces(ConvolutionOperands, ABC):
         ends: tuple[Whole, Whole] = 0, count
         if cut.tile_pieces > 1:
             first = self.named(self.tile_piece * cut.tiles, count)
-            ends = first, _least(first + cut.tiles, count)
+            ends = first, least(first + cut.tiles, count)
         with writer.loop(Axis("p", count), *ends, no_unroll=True):
             group, tile = self.named_digits(axis("p", count), (cut.groups, cut.across))
             self._tile_of_panels(group, tile)
@@ -69,7 +92,7 @@ class _Pieces(ConvolutionOperands, ABC):
         whole, left = divmod(-(-self.each // LANES), cut.panels)
         if whole:
             with writer.when(less(tile, whole) if left else None):
-                self._rows(group, _below(tile, whole) * cut.panels, cut.panels)
+                self._rows(group, below(tile, whole) * cut.panels, cut.panels)
         if left:
             with writer.otherwise() if whole else writer.scope():
                 self._rows(group, number(whole * cut.panels), left)
@@ -81,7 +104,7 @@ class _Pieces(ConvolutionOperands, ABC):
         writer, cut, height = self.writer, self.cut, self.shape.places[1]
         end: Expr = Const(I32, cut.rows)
         if height % cut.rows:
-            end = _least(number(cut.rows), number(height) - self.row_piece * cut.rows)
+            end = least(number(cut.rows), number(height) - self.row_piece * cut.rows)
         if cut.high == 1:
             with writer.loop(Axis("y", cut.rows), 0, end, no_unroll=True):
                 self._columns(group, panel, panels, axis("y", cut.rows), 1)
@@ -91,7 +114,7 @@ class _Pieces(ConvolutionOperands, ABC):
             after = Coordinate(I32, axis("at", cut.rows) + high)
             within = less(at, until) if high == 1 else Apply(BOOL, "le", after, until)
             with writer.while_true(at, within, after, rolled=True):
-                row = _variable(writer.let(at), cut.rows - high + 1)
+                row = variable(writer.let(at), cut.rows - high + 1)
                 self._columns(group, panel, panels, row, high)
 
     def _columns(self, group: Index, panel: Index, panels: int, row: Index, high: int) -> None:
@@ -122,7 +145,7 @@ class _Pieces(ConvolutionOperands, ABC):
             pixels = [self.pixel(row + i, at[1] + j) for i, j in places]
             for p in range(panels):
                 with writer.scope():
-                    self._results(group, panel + p, pixels, [line[p] for line in sums])
+                    self.results(group, panel + p, pixels, [line[p] for line in sums])
 
     @abstractmethod
     def sums(self, group: Index, panel: Index, sums: Sums, places: Places) -> None:
@@ -135,67 +158,6 @@ class _Pieces(ConvolutionOperands, ABC):
         _, height, width = self.shape.places
         flat = (self.slab * height + row) * width + column
         return self.named(flat, self.slabs * height * width)
-
-    def _results(
-        self, group: Index, panel: Index, pixels: Sequence[Index], sums: Sequence[Var]
-    ) -> None:
-        """The epilogue and the store of 16 outputs of every pixel; the last panel may have less."""
-        writer, own = self.writer, self.each
-        whole, left = divmod(own, LANES)
-        panel = self.named(panel, -(-own // LANES))
-        is_whole, is_left = panel.low < whole, panel.high >= whole
-        if is_whole:
-            with writer.when(less(panel, whole) if is_left else None), writer.lanes(LANE):
-                output = group * own + _below(panel, whole) * LANES + axis("lane", LANES)
-                for pixel, total in zip(pixels, sums, strict=True):
-                    self.finish(pixel, output, total)
-        if is_left:
-            with writer.otherwise() if is_whole else writer.scope():
-                for place in range(left):
-                    output = group * own + (whole * LANES + place)
-                    for pixel, total in zip(pixels, sums, strict=True):
-                        self.finish(pixel, output, Lane(total, place))
-
-    def ahead(self, expr: Expr, wide: bool, known: dict[Index, Var], beyond: int = 0) -> Read:
-        """A load, in a loop over ``k`` or not, a short distance from a place that is known before.
-
-        Compilers do not find that out by themselves where places are sums of many variables.
-        """
-        assert isinstance(expr, Load)
-        index = replaced(expr.index, {LANE: ZERO})
-        run = next(
-            (atom for atom in index.terms if isinstance(atom, Axis) and atom.name == "k"), None
-        )
-        near = Index({run: index.terms[run]} if run is not None else {}, index.constant)
-        writer, far = self.writer, index - near
-        if far not in known:
-            known[far] = writer.let(Coordinate(I32, writer.index(far)))
-        base = _variable(known[far], far.high + 1 - beyond)
-        return Read(F32, writer.memory(expr.source, F32), near, wide, base)
-
-    def add(self, total: Var, x: Expr, weight: Expr) -> None:
-        """One product more, in every lane."""
-        self.writer.assign(total, self.writer.apply("fma", F32, x, weight, total))
-
-
-def _variable(held: Var, size: int) -> Index:
-    """A variable that is below ``size``, by its name even where it can only be 0."""
-    return Index({Axis(held.name, size): 1})
-
-
-def _least(a: Index, b: Index | int) -> Expr:
-    """The lesser of two whole numbers."""
-    least = Const(I32, b) if isinstance(b, int) else Coordinate(I32, b)
-    return Apply(I32, "min", Coordinate(I32, a), least)
-
-
-def _below(named: Index, size: int) -> Index:
-    """A variable that is known to be below ``size`` here."""
-    if named.is_constant:
-        return named
-    ((variable, _),) = named.terms.items()
-    assert isinstance(variable, Axis)
-    return axis(variable.name, size)
 
 
 class Dense(_Pieces):
@@ -219,22 +181,12 @@ class Dense(_Pieces):
             xs = [self.element(*place, (a, b, c), channel) for place in places]
             weights = [self.weight(group, panel, p, input) for p in range(len(sums[0]))]
             known: dict[Index, Var] = {}
-            self._run(
+            self.multiply(
                 run,
                 sums,
                 [self.ahead(x, False, known, self.beyond) for x in xs],
                 [self.ahead(weight, True, known) for weight in weights],
             )
-
-    def _run(self, size: int, sums: Sums, xs: Sequence[Read], weights: Sequence[Read]) -> None:
-        """The innermost loop: every pixel of the tile times the weights of its panels."""
-        writer = self.writer
-        with self.over("k", size):
-            factors = [writer.let(weight) for weight in weights]
-            for x, line in zip(xs, sums, strict=True):
-                held = writer.let(x)
-                for total, factor in zip(line, factors, strict=True):
-                    self.add(total, held, factor)
 
 
 class Depthwise(_Pieces):
@@ -263,7 +215,7 @@ class Depthwise(_Pieces):
                 guard = less(panel, whole) if panel.high >= whole else None
                 with writer.when(guard), writer.lanes(LANE):
                     lane = axis("lane", LANES)
-                    one(_below(panel, whole) * LANES + lane, begin + vector * LANES + lane)
+                    one(below(panel, whole) * LANES + lane, begin + vector * LANES + lane)
             if left and panel.high >= whole:
                 last = compare("eq", Coordinate(I32, panel), constant(I32, whole))
                 with writer.when(last), self.over("u", left) as place:
@@ -298,6 +250,8 @@ class Depthwise(_Pieces):
 
 
 def emit(fusion: Fusion, context: EmitContext) -> Kernel:
-    """The schedule for depthwise convolutions, or the one for all others."""
+    """The schedule for depthwise convolutions, that of Winograd's tiles, or the one for others."""
     detail: Detail = fusion.detail
+    if context.graph.block.instructions[detail.position].name == CONV2D_WINOGRAD:
+        return Winograd(fusion, context).kernel()
     return (Depthwise if detail.shape.is_depthwise else Dense)(fusion, context).kernel()
