@@ -399,8 +399,9 @@ def test_a_recording_that_cannot_be_opened_takes_nothing_from_others(model: Spee
     runs = model.transcribing_batch(given, batch=4, temperature=0)
     alone = [model.transcribe(one, temperature=0) for one in (given[0], given[2])]
     same([runs[0].finished(), runs[2].finished()], alone)
-    with pytest.raises(AudioError):
-        runs[1].finished()
+    for _ in range(2):  # asked again it is no empty text
+        with pytest.raises(AudioError):
+            runs[1].finished()
 
 
 # --- refusals ---

@@ -278,7 +278,11 @@ SMOLLM3: Final = {
         eos_token_id=128012,
     ),
     "smollm3-tiny": _tiny(
-        "smollm3", no_rope_layer_interval=2, use_sliding_window=False, tie_word_embeddings=True
+        "smollm3",
+        no_rope_layer_interval=2,
+        use_sliding_window=False,
+        tie_word_embeddings=True,
+        pad_token_id=0,
     ),
 }
 """SmolLM3 3B, and a small one."""

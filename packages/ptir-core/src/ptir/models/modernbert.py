@@ -242,6 +242,7 @@ define_encoder(
             num_attention_heads=2,
             max_position_embeddings=64,
             local_attention=8,
+            pad_token_id=0,
         ),
     },
     prepare=_prepare,

@@ -92,6 +92,7 @@ PRESETS: Final = {
         ),
         bos_token_id=510,
         eos_token_id=511,
+        pad_token_id=509,
     ),
 }
 """Phi-3 mini of 4,096 positions; Phi-4 mini, with long factors of ours; and a small one."""

@@ -107,17 +107,27 @@ class Transcript(Displayed):
 
 @dataclass
 class TranscriptRun:
-    """A transcription under way: iterating gives segments; ``result`` is all that came so far."""
+    """A transcription under way: iterating gives segments; ``result`` is all that came so far.
+
+    One that failed fails again with the same error: there is no more to come.
+    """
 
     found: Iterator[SpeechSegment]
     duration: float
     language: str | None = None
     _segments: list[SpeechSegment] = field(default_factory=list[SpeechSegment])
+    _problem: Exception | None = None
 
     def __iter__(self) -> Iterator[SpeechSegment]:
-        for segment in self.found:
-            self._segments.append(segment)
-            yield segment
+        if self._problem is not None:
+            raise self._problem
+        try:
+            for segment in self.found:
+                self._segments.append(segment)
+                yield segment
+        except Exception as problem:
+            self._problem = problem
+            raise
 
     def finished(self) -> Transcript:
         """All that is found, once it is."""
