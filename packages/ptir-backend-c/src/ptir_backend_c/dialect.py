@@ -21,6 +21,8 @@ FOLDS: Final = frozenset((("add", "f32"), ("add", "i32"), ("add", "u32"), ("max"
 def _cast(d: CLike, dtype: DType, of: DType, width: int, args: Sequence[str]) -> str:
     if (dtype, of) == (I8, I32):
         return f"bytes_vi32({args[0]})"
+    if (dtype, of) == (U8, I32):
+        return f"(vu8)bytes_vi32({args[0]})"
     if dtype == F32 and of in (I8, U8):
         return f"floats_v{of}({args[0]})"
     if dtype in (I32, U32) and of in (I8, U8):
@@ -36,6 +38,11 @@ def _gathered(d: CLike, dtype: DType, of: DType, width: int, args: Sequence[str]
 
 
 CALL: Final = "{op}_{v}{result}({args})"
+CALLED: Final = (
+    *("select", "max", "min", "splat", "by_power", "table_bytes"),
+    *("dot_bytes", "dot_signed_bytes", "dot_bf16"),
+)
+"""Ops on vectors that are functions of the prelude under their own name."""
 BOTH: Final[dict[str, Spelling]] = {
     "narrow": "{name}_{v}f32({0})",
     "saturate": "saturated_{v}{operand}_{result}({0})",
@@ -50,8 +57,7 @@ SCALAR: Final[dict[str, Spelling]] = {
 WIDE: Final[dict[str, Spelling]] = {
     **clike.WIDE,
     **BOTH,
-    **dict.fromkeys(("select", "max", "min", "splat", "dot_bytes", "dot_bf16", "by_power"), CALL),
-    "table_bytes": CALL,
+    **dict.fromkeys(CALLED, CALL),
     "nearest": "nearest_v{operand}({0})",
     "cast": _cast,
     "mask": "__builtin_convertvector({0}, vi32)",

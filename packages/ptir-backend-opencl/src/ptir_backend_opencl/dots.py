@@ -40,8 +40,14 @@ def instruction(op: str) -> str:
     return f'__asm__("{op} %2%{{1to16%}}, %1, %0" : "+v"(a) : "v"(w), "m"(*x));'
 
 
+BROADCAST: Final = """
+  const uint16 bytes = (uint16)(*x);
+  __asm__("vpdpbusd %2, %1, %0" : "+v"(a) : "v"(bytes), "v"(w));
+"""
+"""The instruction takes signed bytes from memory only."""
 INSTRUCTIONS: Final = {
     "dot_bytes": word("dot_bytes", "int16", instruction("vpdpbusd")),
+    "dot_signed_bytes": word("dot_signed_bytes", "int16", BROADCAST),
     "dot_bf16": word("dot_bf16", "float16", instruction("vdpbf16ps")),
     "by_power": """\
 float16 by_power_v(float16 a, float16 p) {
@@ -72,12 +78,17 @@ BYTES: Final = """
   for (int i = 0; i < 32; i += 8)
     a += as_int16((w >> i) & 255u) * (int)(char)(*x >> i);
 """
+SIGNED_BYTES: Final = """
+  for (int i = 0; i < 32; i += 8)
+    a += (as_int16(w << (24 - i)) >> 24) * (int)(*x >> i & 255u);
+"""
 PAIRS: Final = """
   a += as_float16(w & 0xffff0000u) * as_float(*x & 0xffff0000u);
   a += as_float16(w << 16) * as_float(*x << 16);
 """
 SPELLED: Final = {
     "dot_bytes": word("dot_bytes", "int16", BYTES),
+    "dot_signed_bytes": word("dot_signed_bytes", "int16", SIGNED_BYTES),
     "dot_bf16": word("dot_bf16", "float16", PAIRS),
     "by_power": "float16 by_power_v(float16 a, float16 p) { return a * p; }\n",
     "nearest": "int16 nearest_v(float16 a) { return convert_int16_sat(rint(a)); }\n",
@@ -126,6 +137,7 @@ STORES: Final = {
     "nearest": "vstore16(as_uint16(nearest_v(convert_float16(x * 40503u & 1023u) / 8)), 3, b2);",
     "table_bytes": "vstore16(table_bytes_v(x & 0x0f0f0f0fu, (uint16)(b0[0]), (uint16)(b0[1]),"
     " (uint16)(b0[2]), (uint16)(b0[3])), 4, b2);",
+    "dot_signed_bytes": "vstore16(as_uint16(dot_signed_bytes_v(as_int16(x), w, b1[3])), 5, b2);",
 }
 """What a trial computes: 16 words each."""
 
@@ -172,7 +184,8 @@ def _results(
     """The words of a trial."""
     import numpy as np
 
-    ops = [op for op in STORES if op in dots or op not in processor.DOTS.values()]
+    products = {op for found in processor.DOTS.values() for op in found}
+    ops = [op for op in STORES if op in dots or op not in products]
     text = TRIAL.format(stores="\n  ".join(STORES[op] for op in ops))
     source = functions(dots, instructions) + text
     kernel = device.kernel(built(device, source), "trial", 3)

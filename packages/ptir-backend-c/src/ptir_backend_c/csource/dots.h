@@ -7,19 +7,33 @@ INLINE int dot_bytes_i32(int a, unsigned w, unsigned x) {
   for (int i = 0; i < 32; i += 8) a += (int)(w >> i & 255) * (signed char)(x >> i);
   return a;
 }
+INLINE int dot_signed_bytes_i32(int a, unsigned w, unsigned x) { return dot_bytes_i32(a, x, w); }
 INLINE float dot_bf16_f32(float a, unsigned w, unsigned x) {
   a += float_u32(w & 0xffff0000u) * float_u32(x & 0xffff0000u);
   return a + float_u32(w << 16) * float_u32(x << 16);
 }
 
 #if defined(__AVX512VNNI__) && defined(__AVX512F__)
-INLINE vi32 dot_bytes_vi32(vi32 a, vu32 w, unsigned x) {
-  __asm__("vpdpbusd %2, %1, %0" : "+v"(a) : "v"(w), "v"(splat_vu32(x)));
+/* Unsigned bytes times signed ones. gcc keeps sums of assembly in memory once a loop has many. */
+INLINE vi32 vpdpbusd(vi32 a, vu32 u, vu32 s) {
+#if defined(__clang__)
+  __asm__("vpdpbusd %2, %1, %0" : "+v"(a) : "v"(u), "v"(s));
   return a;
+#else
+  return (vi32)__builtin_ia32_vpdpbusd_v16si((vi32)a, (vi32)u, (vi32)s);
+#endif
+}
+INLINE vi32 dot_bytes_vi32(vi32 a, vu32 w, unsigned x) { return vpdpbusd(a, w, splat_vu32(x)); }
+INLINE vi32 dot_signed_bytes_vi32(vi32 a, vu32 w, unsigned x) {
+  return vpdpbusd(a, splat_vu32(x), w);
 }
 #else
 INLINE vi32 dot_bytes_vi32(vi32 a, vu32 w, unsigned x) {
   for (int i = 0; i < 32; i += 8) a += (vi32)(w >> i & 255) * (int)(signed char)(x >> i);
+  return a;
+}
+INLINE vi32 dot_signed_bytes_vi32(vi32 a, vu32 w, unsigned x) {
+  for (int i = 0; i < 32; i += 8) a += ((vi32)(w << (24 - i)) >> 24) * (int)(x >> i & 255);
   return a;
 }
 #endif

@@ -8,7 +8,10 @@ from typing import Final
 
 from ptir.codegen.schedules.tiles import TILES
 
-DOTS: Final = {"avx512_vnni": "dot_bytes", "avx512_bf16": "dot_bf16"}
+DOTS: Final = {
+    "avx512_vnni": ("dot_bytes", "dot_signed_bytes"),
+    "avx512_bf16": ("dot_bf16",),
+}
 """The dot products that features of x86 processors are (``Dialect.dots``)."""
 WIDTHS: Final = {16: "cpu-avx512", 8: "cpu-avx2"}
 """Classes of CPUs (``Traits.device_class``) by the f32 of their vectors."""
@@ -22,7 +25,8 @@ FILE: Final = Path("/proc/cpuinfo")
 def dots() -> frozenset[str]:
     """The dot products that are instructions of this processor, on vectors of 512 bits."""
     features = {*facts().get("flags", "").split()}
-    return frozenset(op for feature, op in DOTS.items() if {feature, "avx512f"} <= features)
+    found = (ops for feature, ops in DOTS.items() if {feature, "avx512f"} <= features)
+    return frozenset(op for ops in found for op in ops)
 
 
 def class_of(lanes: int) -> str:

@@ -9,6 +9,7 @@ from ptir.capture import Tensor
 from ptir.errors import unknown_name
 from ptir.functional import (
     rounded,  # noqa: F401  fills the table of implementations
+    rounded_convolution,  # noqa: F401  fills the table of implementations
     spellings,  # noqa: F401  fills the table of spellings
     winograd,  # noqa: F401  fills the table of implementations
 )

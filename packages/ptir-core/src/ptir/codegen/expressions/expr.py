@@ -24,13 +24,14 @@ SCALAR_OPS: Final = frozenset(
         *("eq", "ne", "lt", "le", "gt", "ge", "select"),
         *("exp", "expm1", "log", "log1p", "sqrt", "rsqrt", "sin", "cos", "tanh", "erf", "pow"),
         *("floor", "ceil", "round", "convert", "bits", "narrow"),
-        *("dot_bytes", "dot_bf16", "by_power", "nearest", "table_bytes"),
+        *("dot_bytes", "dot_signed_bytes", "dot_bf16", "by_power", "nearest", "table_bytes"),
     )
 )
 """Every op that may stand in an expression: what a dialect has to spell.
 
 ``dot_bytes(a, w, x)`` is i32: a and the four products of the unsigned bytes of w with the signed
-bytes of x, both u32. ``dot_bf16(a, w, x)`` is f32: a and the two products of the bf16 halves of w
+bytes of x, both u32; in ``dot_signed_bytes(a, w, x)`` the bytes of w are the signed ones and
+those of x the unsigned ones. ``dot_bf16(a, w, x)`` is f32: a and the two products of the bf16 halves of w
 and x, in any order of summation. Only what ``Dialect.dots`` holds is written. In wide ones x is one
 word for all lanes, spelled as an element in memory, for instructions that take it from there.
 

@@ -8,7 +8,7 @@ from ptir.codegen.families.recurrence import claim as recurrence
 from ptir.codegen.schedules.family import Family, whole
 from ptir.codegen.weights import experts, rounded
 from ptir.codegen.weights.filters import NAME, STORED
-from ptir.ops.rounded import BYTES, PAIRS, ROUND
+from ptir.ops.rounded import BYTES, IMAGES, PAIRS, ROUND, WINDOWS
 from ptir.ops.schedules import ATTENTION_SPLIT, CONV2D_WINOGRAD
 from ptir.types import F32
 
@@ -38,6 +38,12 @@ _ROWS: Final = (
         composites={NAME: whole(*STORED), CONV2D_WINOGRAD: whole(F32)},
         emit="convolution.serial",
         emit_cooperative="convolution.cooperative",
+    ),
+    Family(
+        "byte_convolution",
+        "convolution.bytes",
+        composites={WINDOWS: rounded.refusal},
+        materialized="convolution.bytes",
     ),
     Family(
         "linear",
@@ -70,6 +76,7 @@ _ROWS: Final = (
         composites={ROUND: rounded.refusal},
         inlined="rounding.serial",
     ),
+    Family("image_rounding", "rounding.images", composites={IMAGES: rounded.refusal}),
     Family("matmul", "matmul.serial", ops=("dot_general",), emit_cooperative="matmul.serial"),
     Family("random", "random.serial", ops=("rng_bits",), emit_cooperative="random.serial"),
     Family(

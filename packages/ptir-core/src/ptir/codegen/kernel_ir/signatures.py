@@ -30,19 +30,23 @@ TYPED: Final[Mapping[str, Callable[[DType, Types], bool]]] = {
     ),
     "narrow": lambda result, given: carrier(result) == carrier(given[0]) == F32,
     "nearest": lambda result, given: result == I32 and given[0] == F32,
-    "dot_bytes": lambda result, given: [result, *given] == [I32, I32, U32, U32],
+    **dict.fromkeys(
+        ("dot_bytes", "dot_signed_bytes"),
+        lambda result, given: [result, *given] == [I32, I32, U32, U32],
+    ),
     "dot_bf16": lambda result, given: [result, *given] == [F32, F32, U32, U32],
 }
 """By op: whether it may have operands of these types. Of all others they are of one type."""
 
-OPERANDS: Final = {"select": 3, "fma": 3, "dot_bytes": 3, "dot_bf16": 3, "table_bytes": 5}
+DOTS: Final = ("dot_bytes", "dot_signed_bytes", "dot_bf16")
+OPERANDS: Final = {"select": 3, "fma": 3, **dict.fromkeys(DOTS, 3), "table_bytes": 5}
 UNARY: Final = frozenset(
     (
         *("neg", "abs", "not", "exp", "expm1", "log", "log1p", "sqrt", "rsqrt", "sin", "cos"),
         *("tanh", "erf", "floor", "ceil", "round", "convert", "bits", "narrow", "nearest"),
     )
 )
-MIXED: Final = frozenset(("dot_bytes", "dot_bf16"))
+MIXED: Final = frozenset(DOTS)
 """Ops that take a scalar beside wide operands."""
 
 

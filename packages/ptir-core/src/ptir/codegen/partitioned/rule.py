@@ -24,7 +24,7 @@ from ptir.codegen.schedules.tiles import FEW
 from ptir.codegen.tuning.recorder import Recorder
 from ptir.codegen.weights.experts import DENSE, WORDS
 from ptir.ir.program import Block, Program
-from ptir.ops.rounded import BYTES, PAIRS
+from ptir.ops.rounded import BYTES, PAIRS, WINDOWS
 from ptir.partition.build import partition
 from ptir.partition.costs import SERVER
 from ptir.partition.phases import Partition
@@ -97,7 +97,7 @@ def _linked(
 
 def _refused(program: Program, always: bool) -> str:
     """Why a program is not even looked at, or nothing."""
-    if any(i.name in (BYTES, PAIRS) for i in program.main.instructions):
+    if any(i.name in (BYTES, PAIRS, WINDOWS) for i in program.main.instructions):
         return "its activations are rounded for dot instructions"
     if any(i.name in (DENSE, WORDS) for i in program.main.instructions):
         return "which experts' weights it reads is known when it runs"

@@ -19,7 +19,7 @@ from ptir.codegen.weights.panels import LANES, LEAST, Panels
 from ptir.codegen.weights.split_parameters import Span, SplitParameters, spans
 from ptir.ir.graph import Ref, freeze, inline, source
 from ptir.ir.program import Block, Instruction, Port, Program
-from ptir.ops.rounded import BYTES, PAIRS
+from ptir.ops.rounded import BYTES, PAIRS, PER_WORD, WINDOWS
 from ptir.types import BF16, F16, F32, TensorType
 from ptir.weights.words import per_word
 
@@ -127,6 +127,8 @@ def _products(
             yield from _parts(block, makers, instruction.operands[3:6], contract)
         elif instruction.name == PAIRS:
             yield from _one(block, instruction.operands[1], contract, 2)
+        elif instruction.name == WINDOWS:
+            yield from _one(block, instruction.operands[1], 1, PER_WORD, LANES)
         elif instruction.name == DENSE:
             yield from _panels(block, makers, instruction.operands[1], 1)
         elif instruction.name == WORDS:
@@ -201,11 +203,13 @@ def _leaves(makers: Mapping[int, Instruction], value: int) -> Iterator[int]:
             yield from _leaves(makers, operand)
 
 
-def _one(block: Block, value: int, contract: int, per: int) -> Iterator[tuple[int, Panels]]:
+def _one(
+    block: Block, value: int, contract: int, per: int, least: int = LEAST
+) -> Iterator[tuple[int, Panels]]:
     type = block.types[value]
     if type.rank != 2:
         return
     layout = "oi" if contract == 1 else "io"
     n, k = type.shape if layout == "oi" else type.shape[::-1]
-    if n >= LEAST and k % per == 0:
+    if n >= least and k % per == 0:
         yield value, Panels(type.dtype, n, k, layout, per)

@@ -19,17 +19,23 @@ from ptir.codegen.weights.experts import DENSE, WORDS
 from ptir.codegen.weights.panels import LANES, LEAST
 from ptir.ir.graph import Ref, expand, rebuild, repeat
 from ptir.ir.program import Block, Instruction, Program
-from ptir.ops.rounded import BYTES, PAIRS, ROUND
+from ptir.ops.rounded import BYTES, IMAGES, PAIRS, PER_WORD, ROUND, WINDOWS
 from ptir.types import BF16, F32
 from ptir.weights.words import BITS, WORD, per_word
 
-DOTS: Final = {ROUND: "dot_bytes", BYTES: "dot_bytes", PAIRS: "dot_bf16"}
+DOTS: Final = {
+    ROUND: "dot_bytes",
+    BYTES: "dot_bytes",
+    PAIRS: "dot_bf16",
+    IMAGES: "dot_signed_bytes",
+    WINDOWS: "dot_signed_bytes",
+}
 """The scalar op that each composite needs as an instruction."""
 
-WEIGHT: Final = {BYTES: 3, PAIRS: 1, DENSE: 1, WORDS: 1}
+WEIGHT: Final = {BYTES: 3, PAIRS: 1, WINDOWS: 1, DENSE: 1, WORDS: 1}
 """Which operand of a contraction is the packed weight."""
 
-PER: Final = {BYTES: 1, PAIRS: 2, WORDS: 1}
+PER: Final = {BYTES: 1, PAIRS: 2, WINDOWS: PER_WORD, WORDS: 1}
 """Its elements in a 32-bit word of the panels, where the composite says that."""
 
 
@@ -46,6 +52,11 @@ def refusal(query: OpQuery, dots: Collection[str]) -> str | None:
         return f"{name} of nothing is left to its lowering"
     if name == PAIRS:
         return _unfit_pairs(query)
+    if name == WINDOWS:
+        return _unfit_windows(query)
+    if name == IMAGES:
+        around = *query.attributes["low"], *query.attributes["high"]
+        return f"{name}: the border is taken away" if min(around) < 0 else None
     group = query.attributes["group"]
     if group % LANES or group > LARGEST:
         return f"{name}: groups of {group} are no multiple of {LANES} up to {LARGEST}"
@@ -61,6 +72,14 @@ def _unfit_pairs(query: OpQuery) -> str | None:
     if (x.dtype, weight.dtype) != (BF16, BF16):
         return f"{query.name} is taken whole for bf16 only"
     if x.shape[-1] % 2 or query.results[0].shape[-1] < LEAST:
+        return f"{query.name}: the weight is not packed"
+    return None
+
+
+def _unfit_windows(query: OpQuery) -> str | None:
+    if query.operands[0].shape[-1] % PER_WORD:
+        return f"{query.name}: channels are no multiple of {PER_WORD}"
+    if query.results[0].shape[-1] < LANES:
         return f"{query.name}: the weight is not packed"
     return None
 

@@ -186,7 +186,7 @@ class SerialConvolution(Convolving, ABC):
         if far not in known:
             known[far] = writer.let(Coordinate(I32, writer.index(far)))
         base = variable(known[far], far.high + 1 - beyond)
-        return Read(F32, writer.memory(expr.source, F32), near, wide, base)
+        return Read(expr.dtype, writer.memory(expr.source, expr.dtype), near, wide, base)
 
     def add(self, total: Var, x: Expr, weight: Expr) -> None:
         """One product more, in every lane."""

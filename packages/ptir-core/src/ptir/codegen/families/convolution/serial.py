@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Final, TypeAlias
+from typing import ClassVar, Final, TypeAlias
 
 from ptir.codegen.expressions.expr import (
     Apply,
@@ -27,7 +27,7 @@ from ptir.codegen.kernel_ir.values import Read, Splat
 from ptir.codegen.schedules.kernel import EmitContext, Fusion, Kernel, finish_kernel
 from ptir.codegen.weights.panels import LANES
 from ptir.ops.schedules import CONV2D_WINOGRAD
-from ptir.types import BOOL, F32, I32, TensorType
+from ptir.types import BOOL, F32, I32, DType, TensorType
 
 SHARED: Final = 1 << 16
 """More than any number of workgroups."""
@@ -37,7 +37,9 @@ Places: TypeAlias = Sequence[tuple[Index, Index]]
 
 
 class _Pieces(ConvolutionOperands, ABC):
-    """What both schedules share."""
+    """What all schedules share."""
+
+    sum_dtype: ClassVar[DType] = F32
 
     def __init__(self, fusion: Fusion, context: EmitContext) -> None:
         super().__init__(fusion, context)
@@ -137,7 +139,7 @@ class _Pieces(ConvolutionOperands, ABC):
         """Sums in registers, and the epilogue of each panel's pixels."""
         writer = self.writer
         places = [(i, j) for i in range(size[0]) for j in range(size[1])]
-        zero = Splat(constant(F32, 0.0))
+        zero = Splat(constant(self.sum_dtype, 0))
         with writer.scope():
             sums = [[writer.declare(zero, writer.name("a")) for _ in range(panels)] for _ in places]
             self.sums(group, panel, sums, [(at[0] + i, at[1] + j) for i, j in places])
@@ -163,12 +165,17 @@ class _Pieces(ConvolutionOperands, ABC):
 class Dense(_Pieces):
     """Every output sees every channel of its group: one input is broadcast to 16 outputs."""
 
+    @property
+    def is_run(self) -> bool:
+        """Whether the channels that a row of taps sees lie in memory one behind the other."""
+        shape, (_, channels) = self.shape, self.shape.own
+        together = shape.groups == 1 and self.cut.pitch == channels and not self.direct
+        return together and shape.dimensions[2].window_dilation == 1
+
     def sums(self, group: Index, panel: Index, sums: Sums, places: Places) -> None:
         """Taps and channels, in the order of the weights."""
         shape, (_, channels) = self.shape, self.shape.own
-        together = shape.groups == 1 and self.cut.pitch == channels and not self.direct
-        together = together and shape.dimensions[2].window_dilation == 1
-        along, lines = shape.taps[2], 1 if together else shape.taps[2]
+        along, lines = shape.taps[2], 1 if self.is_run else shape.taps[2]
         run = along // lines * channels
         with (
             self.over("k0", shape.taps[0]) as a,
