@@ -26,7 +26,8 @@ class Conv2d(Module):
         bias: bool = True,
     ) -> None:
         height, width = kernel if isinstance(kernel, tuple) else (kernel, kernel)
-        self.weight = param(outputs, inputs // groups, height, width)
+        shape = outputs, inputs // groups, height, width
+        self.weight = param(*shape, filters=groups == 1)
         self.bias = param(outputs) if bias else None
         self.strides, self.padding, self.dilation = strides, padding, dilation
         self.groups = groups

@@ -26,21 +26,26 @@ class Declared:
 
     ``inputs`` is the axis of a weight's inputs where ``linear`` and ``embedding`` alone read it:
     such a weight may be stored in blocks along them. One that is ``multiplied`` with rows, and not
-    only looked up, may be quantized while it is loaded.
+    only looked up, may be quantized while it is loaded. ``filters`` are what windows of an image
+    are multiplied with, in all their channels.
     """
 
     type: TensorType
     inputs: int | None = None
     multiplied: bool = True
+    filters: bool = False
 
 
-def param(*shape: int, inputs: int | None = None, multiplied: bool = True) -> Tensor:
+def param(
+    *shape: int, inputs: int | None = None, multiplied: bool = True, filters: bool = False
+) -> Tensor:
     """Declare a parameter of a layer; after ``bind`` the attribute is a tensor of this shape.
 
     ``inputs`` names the axis of the inputs of a weight that only ``linear`` and ``embedding`` read,
-    ``multiplied`` is false for one that only ``embedding`` does.
+    ``multiplied`` is false for one that only ``embedding`` does; ``filters`` is true for one that
+    ``conv2d`` reads over images, not in groups.
     """
-    return cast("Tensor", Declared(TensorType(F32, shape), inputs, multiplied))
+    return cast("Tensor", Declared(TensorType(F32, shape), inputs, multiplied, filters))
 
 
 _outputs: ContextVar[dict[str, Tensor] | None] = ContextVar("ptir_outputs", default=None)
@@ -86,15 +91,17 @@ class Module:
             else:
                 yield name, value
 
-    def parameters(self, prefix: str = "") -> dict[str, TensorType]:
-        """The declared parameters of the tree by checkpoint key."""
-        found: dict[str, TensorType] = {}
+    def _declared(self, prefix: str) -> Iterator[tuple[str, Declared]]:
+        """What the layers of the tree declare, by checkpoint key."""
         for name, value in self._members():
             if isinstance(value, Declared):
-                found[prefix + name] = value.type
+                yield prefix + name, value
             elif isinstance(value, Module):
-                found |= value.parameters(f"{prefix}{name}.")
-        return found
+                yield from value._declared(f"{prefix}{name}.")
+
+    def parameters(self, prefix: str = "") -> dict[str, TensorType]:
+        """The declared parameters of the tree by checkpoint key."""
+        return {name: one.type for name, one in self._declared(prefix)}
 
     def weights(self, prefix: str = "") -> dict[str, int]:
         """The weights that may be quantized, by checkpoint key, with the axis of their inputs."""
@@ -105,14 +112,15 @@ class Module:
         return self._weights("", looked_up=True)
 
     def _weights(self, prefix: str, *, looked_up: bool) -> dict[str, int]:
-        found: dict[str, int] = {}
-        for name, value in self._members():
-            if isinstance(value, Declared) and value.inputs is not None:
-                if value.multiplied or looked_up:
-                    found[prefix + name] = value.inputs
-            elif isinstance(value, Module):
-                found |= value._weights(f"{prefix}{name}.", looked_up=looked_up)
-        return found
+        return {
+            name: one.inputs
+            for name, one in self._declared(prefix)
+            if one.inputs is not None and (one.multiplied or looked_up)
+        }
+
+    def filters(self) -> tuple[str, ...]:
+        """The weights of convolutions of images, not in groups, by checkpoint key."""
+        return tuple(name for name, one in self._declared("") if one.filters)
 
     def bind(self, resolve: Callable[[str], Tensor], scope: Scope = ROOT) -> Self:
         """A copy of the tree with each declared parameter replaced by ``resolve(key)``.

@@ -21,6 +21,10 @@ if TYPE_CHECKING:  # it needs NumPy
 
 WORDS: Final = ("quantized_linear", "int8")
 """What is chosen for weights that a file has in blocks, held as words."""
+FILTERS: Final = ("conv2d", "int8")
+"""What is chosen for convolutions of images beside it."""
+CONVOLUTIONS: Final = "groups=1,O>=16"
+"""Those that gain: of all channels, for as many outputs as a vector has."""
 ROWS: Final = 16
 OUTPUTS: Final = 64
 INPUTS: Final = 64
@@ -30,10 +34,13 @@ Call: TypeAlias = tuple[tuple[TensorType, ...], Attributes]
 """The operands' types and the attributes of a functional."""
 
 
-def fast_policies(held: Collection[str | AffineForm], target: Target) -> dict[str, str]:
+def fast_policies(
+    held: Collection[str | AffineForm], target: Target, *, filters: bool = False
+) -> dict[str, str]:
     """The overrides of a model in these formats; see docs/reference/accuracy.md for what they lose.
 
     A format is the name of a quantization or of a storage type, or the form of weights in words.
+    With weights of whole numbers the ``filters`` of a model that has some become bytes as well.
     Raises ``UsageError`` for one without such an implementation and for several of which some are
     floats, and ``UnsupportedError`` where the device has no instruction for it.
     """
@@ -49,7 +56,12 @@ def fast_policies(held: Collection[str | AffineForm], target: Target) -> dict[st
     name, implementation = next(filter(None, choices))
     for one in held:
         _check_device(name, implementation, _small_call(one), target)
-    return {name: f"force={implementation}"}
+    found = {name: f"force={implementation}"}
+    if filters and (name, implementation) == WORDS:
+        _check_device(*FILTERS, _small_convolution(), target)
+        functional_, as_bytes = FILTERS
+        found[f"{functional_}[{CONVOLUTIONS}]"] = f"force={as_bytes}"
+    return found
 
 
 def _check_device(name: str, implementation: str, call: Call, target: Target) -> None:
@@ -65,6 +77,14 @@ def _check_device(name: str, implementation: str, call: Call, target: Target) ->
                 f" {name}={implementation} ({reason}); leave --fast out, or compute its numbers"
                 f" with --override {name}=force={implementation}"
             )
+
+
+def _small_convolution() -> Call:
+    """A call of ``conv2d``: one small image."""
+    around = {"strides": (1, 1), "low": (1, 1), "high": (1, 1), "dilation": (1, 1)}
+    image = TensorType(F32, (1, ROWS, ROWS, ROWS))
+    how = Attributes({**around, "groups": 1, "layout": "oihw"})
+    return (image, TensorType(F32, (OUTPUTS, ROWS, 3, 3))), how
 
 
 def _small_call(format: str | AffineForm) -> Call:

@@ -92,7 +92,10 @@ def load_model(
         read = described(checkpoint, os.fspath(model))
     target = default_target(backend)
     types = storage_rule(dtype, types_taken(target))
-    chosen = fast_policies(_multiplied(read, quant, types), target) if fast else {}
+    chosen: dict[str, str] = {}
+    if fast:
+        filters = bool(read.module.filters())
+        chosen = fast_policies(_multiplied(read, quant, types), target, filters=filters)
     asked = model_overrides(str(checkpoint.path), read.policies, chosen, overrides or {})
     held = held_parameters(read.module, read.source, quant, str(checkpoint.path))
     place = prepacked if limit is None else streamed_weights
