@@ -9,6 +9,10 @@ transformers``, and ``onnx onnxruntime onnxscript`` for ONNX Runtime.
 
     python benchmarks/encoders.py --backend c --threads 2 --rounds 7 --json out.json
     python benchmarks/encoders.py --model FOLDER    # a real MiniLM; random weights otherwise
+    python benchmarks/encoders.py --bytes    # factors of bytes, too, and how their results agree
+
+In bytes ptir rounds weights and activations (``--quant int8 --fast``), and so does ONNX Runtime's
+dynamic quantization. With a real model the texts of ``measuring/texts.py`` are compared as well.
 
 On a machine that others use, ``--threads 1 --clock cpu`` compares what the processors did.
 """
@@ -22,11 +26,14 @@ import platform
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
-from measuring.calls import CLOCKS, Samples, alternating, report
+from measuring.calls import CLOCKS, OURS, Samples, alternating, report
+from measuring.rounded import BYTES, agreements, dynamic, vectors_agree
+from measuring.texts import SENTENCES
 
 PRESET: Final = "minilm-l6"
 TEXTS: Final = 32
@@ -72,13 +79,13 @@ def folder_of(given: Path | None, place: str) -> str:
     return place
 
 
-def ours(folder: str, rows: Rows, backend: str) -> Call:
+def ours(folder: str, rows: Rows, backend: str, **how: Any) -> Call:
     """A call of ptir: batches, uploads, networks, downloads."""
     import ptir
     from ptir.runtime import TextModel
     from ptir.text import EncodedText
 
-    model = ptir.load_model(folder, backend=backend)
+    model = ptir.load_model(folder, backend=backend, **how)
     assert isinstance(model, TextModel)
     encoded = [
         EncodedText(tuple(row), (0,) * len(row), ((0, 0),) * len(row), (), len(row)) for row in rows
@@ -155,8 +162,10 @@ def by_torch(model: Any, rows: Rows) -> Iterator[tuple[str, Call]]:
     yield "torch compiled, batches", call(compiled, in_batches(rows))
 
 
-def by_onnxruntime(model: Any, rows: Rows, folder: str, threads: int) -> Iterator[tuple[str, Call]]:
-    """Calls of ONNX Runtime on what PyTorch exports."""
+def by_onnxruntime(
+    model: Any, rows: Rows, folder: str, threads: int, in_bytes: bool
+) -> Iterator[tuple[str, Call]]:
+    """Calls of ONNX Runtime on what PyTorch exports, and perhaps on that in bytes."""
     import onnxruntime
     import torch
 
@@ -168,43 +177,67 @@ def by_onnxruntime(model: Any, rows: Rows, folder: str, threads: int) -> Iterato
     )
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
-    session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    files = {"onnxruntime": path}
+    if in_bytes:
+        files[f"{BYTES}onnxruntime"] = dynamic(path)
+    for name, file in files.items():
+        session = onnxruntime.InferenceSession(file, options, providers=["CPUExecutionProvider"])
+        for end, parts in (("", together(rows)), (", batches", in_batches(rows))):
+            yield f"{name}{end}", partial(_joined_runs, session, len(rows), parts)
+
+
+def _joined_runs(session: Any, count: int, parts: Any) -> Array:
+    """The vectors that a session of ONNX Runtime gives for batches."""
     names = [one.name for one in session.get_inputs()]
-
-    def call(given: Any) -> Call:
-        return lambda: joined(
-            len(rows),
-            [(n, session.run(None, dict(zip(names, rest, strict=True)))[0]) for n, *rest in given],
-        )
-
-    yield "onnxruntime", call(together(rows))
-    yield "onnxruntime, batches", call(in_batches(rows))
+    return joined(
+        count,
+        [(n, session.run(None, dict(zip(names, rest, strict=True)))[0]) for n, *rest in parts],
+    )
 
 
 def peers(given: argparse.Namespace, rows: Rows, place: str) -> Iterator[tuple[str, Call]]:
     """Every peer that was asked for, ptir first."""
     folder = folder_of(given.model, place)
-    yield "ptir", ours(folder, rows, given.backend)
+    yield OURS, ours(folder, rows, given.backend)
+    if given.bytes:
+        yield f"{BYTES}ptir", ours(folder, rows, given.backend, quant="int8", fast=True)
     model = network(folder)
     if "onnxruntime" in given.peers:
-        yield from by_onnxruntime(model, rows, place, given.threads)
+        yield from by_onnxruntime(model, rows, place, given.threads, given.bytes)
     for name, call in by_torch(model, rows):
         if name.removesuffix(", batches") in given.peers:
             yield name, call
 
 
-def measure(subject: Subject, given: argparse.Namespace) -> Samples:
-    """Seconds of a call by peer, one for each round; vectors are compared before."""
+def sentences_agree(folder: Path, backend: str) -> dict[str, float]:
+    """How ptir's vectors of sentences in bytes agree with exact ones."""
+    import ptir
+
+    exact, found = (
+        ptir.load_model(folder, backend=backend, **how).embed(SENTENCES)
+        for how in ({}, {"quant": "int8", "fast": True})
+    )
+    return vectors_agree(exact, found)
+
+
+def measure(
+    subject: Subject, given: argparse.Namespace
+) -> tuple[Samples, dict[str, dict[str, float]]]:
+    """Seconds of a call by peer, one for each round, and how rows in bytes agree with exact ones.
+
+    Vectors are compared before.
+    """
     rng = np.random.default_rng(1)
     rows = [rng.integers(1000, 30000, length).tolist() for length in subject.lengths]
     with tempfile.TemporaryDirectory() as place:
         calls = dict(peers(given, rows, place))
-        wanted = calls["ptir"]()
+        wanted = calls[OURS]()
         for name, call in calls.items():
             off = float(1 - (call() * wanted).sum(axis=1).min())
-            if off > 1e-5:
+            if off > 1e-5 and not name.startswith(BYTES):
                 raise SystemExit(f"{subject}: {name} is off by {off:.1e}; nothing was measured")
-        return alternating(calls, given.rounds, given.calls, given.clock)
+        agreed = dict(agreements(calls, OURS, vectors_agree))
+        return alternating(calls, given.rounds, given.calls, given.clock), agreed
 
 
 def main() -> None:
@@ -217,6 +250,7 @@ def main() -> None:
     parser.add_argument("--calls", type=int, default=3, help="calls of a measurement")
     parser.add_argument("--clock", choices=list(CLOCKS), default="wall")
     parser.add_argument("--peers", nargs="*", default=["torch", "torch compiled", "onnxruntime"])
+    parser.add_argument("--bytes", action="store_true", help="also with factors of bytes")
     parser.add_argument("--json", type=Path)
     given = parser.parse_args()
     os.environ["PTIR_C_THREADS"] = str(given.threads)
@@ -225,9 +259,17 @@ def main() -> None:
     torch.set_num_threads(given.threads)
     rows: list[dict[str, Any]] = []
     for subject in subjects():
-        samples = measure(subject, given)
+        samples, agreed = measure(subject, given)
         print("\n".join(report(f"{subject.name:6}", samples)), flush=True)
-        rows.append({"texts": subject.name, "lengths": subject.lengths, "seconds": samples})
+        if given.bytes:
+            print(*report(f"{subject.name:6}", samples, f"{BYTES}ptir"), sep="\n")
+            print(*(f"{subject.name:6}  {row}: {said}" for row, said in agreed.items()), sep="\n")
+        row = {"texts": subject.name, "lengths": subject.lengths, "seconds": samples}
+        rows.append({**row, "agreement": agreed})
+    if given.bytes and given.model:
+        said = sentences_agree(given.model, given.backend)
+        print(f"sentences  {BYTES}ptir: {said}", flush=True)
+        rows.append({"texts": "sentences", "agreement": {f"{BYTES}ptir": said}})
     if given.json:
         found = {"machine": platform.processor() or platform.machine(), "threads": given.threads}
         more = {"clock": given.clock, "backend": given.backend, "rows": rows}

@@ -7,6 +7,10 @@ them. Ratios are taken within a round. Writes JSON; needs ``pip install torch tr
 ``onnx onnxruntime onnxscript`` for ONNX Runtime.
 
     python benchmarks/vision.py --backend c --threads 2 --rounds 7 --json out.json
+    python benchmarks/vision.py --bytes    # factors of bytes, too, and how their results agree
+
+In bytes ptir rounds weights and activations (``--quant int8 --fast``), ONNX Runtime by ranges that
+it has seen for the same images. How results agree is found with 64 images, the measured ones first.
 
 ``--tune`` runs ``ptir tune`` on each network first and measures ptir before and after.
 
@@ -26,9 +30,12 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
-from measuring.calls import CLOCKS, Samples, alternating, report
+from measuring.calls import CLOCKS, OURS, Samples, alternating, report
+from measuring.rounded import BYTES, agreements, scores_agree, static
 
 SIZE: Final = 224
+COMPARED: Final = 64
+"""Images whose scores in bytes are compared with exact ones."""
 
 Call = Callable[[], np.ndarray[Any, Any]]
 
@@ -70,11 +77,16 @@ def saved(preset: str, folder: str) -> Any:
     return model
 
 
-def ours(folder: str, pixels: np.ndarray[Any, Any], backend: str) -> Call:
+def images(count: int) -> np.ndarray[Any, Any]:
+    """Prepared images of normal numbers; the first ones do not depend on how many there are."""
+    return np.random.default_rng(0).standard_normal((count, SIZE, SIZE, 3), np.float32)
+
+
+def ours(folder: str, pixels: np.ndarray[Any, Any], backend: str, **how: Any) -> Call:
     """A call of ptir, with the upload of the images and the download of the scores."""
     import ptir
 
-    model = ptir.load_model(folder, backend=backend)
+    model = ptir.load_model(folder, backend=backend, **how)
     return lambda: model.forward(pixels)
 
 
@@ -115,8 +127,10 @@ def by_torch(
         yield "torch compiled", call(torch.compile(in_place), last)
 
 
-def by_onnxruntime(model: Any, pixels: np.ndarray[Any, Any], folder: str, threads: int) -> Call:
-    """A call of ONNX Runtime on what PyTorch exports."""
+def by_onnxruntime(
+    model: Any, pixels: np.ndarray[Any, Any], folder: str, threads: int, in_bytes: bool
+) -> Iterator[tuple[str, Call]]:
+    """Calls of ONNX Runtime on what PyTorch exports, and perhaps on that in bytes."""
     import onnxruntime
     import torch
 
@@ -125,37 +139,56 @@ def by_onnxruntime(model: Any, pixels: np.ndarray[Any, Any], folder: str, thread
     torch.onnx.export(model, (torch.from_numpy(given),), path, dynamo=True, verbose=False)
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
-    session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
-    name = session.get_inputs()[0].name
-    return lambda: session.run(None, {name: given})[0]
+
+    def call(file: str) -> Call:
+        session = onnxruntime.InferenceSession(file, options, providers=["CPUExecutionProvider"])
+        name = session.get_inputs()[0].name
+        return lambda: session.run(None, {name: given})[0]
+
+    yield "onnxruntime", call(path)
+    if in_bytes:
+        name = onnxruntime.InferenceSession(path, options).get_inputs()[0].name
+        yield f"{BYTES}onnxruntime", call(static(path, name, given))
 
 
 def peers(subject: Subject, given: argparse.Namespace, folder: str) -> Iterator[tuple[str, Call]]:
     """Every peer that was asked for, ptir first."""
-    pixels = np.random.default_rng(0).standard_normal((subject.batch, SIZE, SIZE, 3), np.float32)
+    pixels = images(subject.batch)
     model = saved(subject.preset, folder)
     before = ours(folder, pixels, given.backend)
     if given.tune:
-        yield "ptir", tuned(folder, pixels, given.backend)
+        yield OURS, tuned(folder, pixels, given.backend)
         yield "ptir as it comes", before
     else:
-        yield "ptir", before
+        yield OURS, before
+    if given.bytes:
+        yield f"{BYTES}ptir", ours(folder, pixels, given.backend, quant="int8", fast=True)
     if "onnxruntime" in given.peers:
-        yield "onnxruntime", by_onnxruntime(model, pixels, folder, given.threads)
+        yield from by_onnxruntime(model, pixels, folder, given.threads, given.bytes)
     yield from by_torch(model, pixels, given.peers)
 
 
-def measure(subject: Subject, given: argparse.Namespace) -> Samples:
-    """Seconds of a call by peer, one for each round; scores are compared before."""
+def measure(
+    subject: Subject, given: argparse.Namespace
+) -> tuple[Samples, dict[str, dict[str, float]]]:
+    """Seconds of a call by peer, one for each round, and how rows in bytes agree with exact ones.
+
+    Scores are compared before.
+    """
     with tempfile.TemporaryDirectory() as folder:
         calls = dict(peers(subject, given, folder))
-        wanted = calls["ptir"]()
+        wanted = calls[OURS]()
         for name, call in calls.items():
-            found = call()
-            off = np.abs(found - wanted).max() / np.abs(wanted).max()
-            if off > 1e-3:
+            off = np.abs(call() - wanted).max() / np.abs(wanted).max()
+            if off > 1e-3 and not name.startswith(BYTES):
                 raise SystemExit(f"{subject}: {name} is off by {off:.1e}; nothing was measured")
-        return alternating(calls, given.rounds, given.calls, given.clock)
+        agreed = dict(agreements(calls, OURS, scores_agree))
+        if given.bytes and subject.batch == 1:
+            many = images(COMPARED)
+            exact = ours(folder, many, given.backend)()
+            found = ours(folder, many, given.backend, quant="int8", fast=True)()
+            agreed[f"{BYTES}ptir"] = scores_agree(exact, found)
+        return alternating(calls, given.rounds, given.calls, given.clock), agreed
 
 
 def main() -> None:
@@ -173,6 +206,7 @@ def main() -> None:
         default=["torch", "torch channels last", "torch compiled", "onnxruntime"],
     )
     parser.add_argument("--tune", action="store_true", help="ptir tune first")
+    parser.add_argument("--bytes", action="store_true", help="also with factors of bytes")
     parser.add_argument("--json", type=Path)
     given = parser.parse_args()
     os.environ["PTIR_C_THREADS"] = str(given.threads)
@@ -184,9 +218,14 @@ def main() -> None:
         named = {subject.preset, f"{subject.preset}:{subject.batch}"}
         if given.only and not named & {*given.only}:
             continue
-        samples = measure(subject, given)
-        rows.append({"preset": subject.preset, "batch": subject.batch, "samples": samples})
-        print(*report(f"{subject.preset:14} {subject.batch:2}", samples), sep="\n", flush=True)
+        samples, agreed = measure(subject, given)
+        row = {"preset": subject.preset, "batch": subject.batch, "samples": samples}
+        rows.append({**row, "agreement": agreed})
+        name = f"{subject.preset:14} {subject.batch:2}"
+        print(*report(name, samples), sep="\n", flush=True)
+        if given.bytes:
+            print(*report(name, samples, f"{BYTES}ptir"), sep="\n")
+            print(*(f"{name}  {row}: {said}" for row, said in agreed.items()), sep="\n", flush=True)
     if given.json:
         load = os.getloadavg()
         found = {"rows": rows, "machine": platform.platform(), "load": load, **vars(given)}

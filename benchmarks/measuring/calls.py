@@ -35,15 +35,18 @@ def alternating(
     return samples
 
 
-def report(subject: str, samples: Samples) -> Iterator[str]:
-    """A line for each library: median, spread, and how many times as fast ptir is; then bars."""
-    own = samples[OURS]
+def report(subject: str, samples: Samples, own_name: str = OURS) -> Iterator[str]:
+    """A line for each library: median, spread, and how many times as fast ptir is; then bars.
+
+    ``own_name`` is the row that all are compared with.
+    """
+    own = samples[own_name]
     for name, seconds in samples.items():
         ratios = [theirs / mine for theirs, mine in zip(seconds, own, strict=True)]
         middle, least, most = statistics.median(seconds), min(seconds), max(seconds)
         shown = f"{middle * 1e3:8.1f} ms [{least * 1e3:.1f}, {most * 1e3:.1f}]"
         ratio = f"{statistics.median(ratios):.2f} x [{min(ratios):.2f}, {max(ratios):.2f}]"
-        yield f"{subject}  {name:25} {shown:32} ptir is {ratio}"
+        yield f"{subject}  {name:25} {shown:32} {own_name} is {ratio}"
     for kind, bar in BARS.items():
         columns = [seconds for name, seconds in samples.items() if name.startswith(kind)]
         if columns:

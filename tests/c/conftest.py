@@ -11,11 +11,17 @@ import pytest
 from devices import device
 from ptir.backend.contract import Target
 from ptir.capture.plan import PLANS
+from ptir.codegen.kernel_ir.signatures import DOTS
 
 # Programs that any device must run were written for the OpenCL tests; here they run on C.
 SHARED = ("test_opencl_families", "test_opencl_programs", "test_opencl_control")
 SHARED += ("test_opencl_extremes", "test_opencl_llama", "test_opencl_one_file")
-SHARED += ("test_opencl_digits", "test_opencl_dots", "test_opencl_fast")
+SHARED += (
+    "test_opencl_byte_convolutions",
+    "test_opencl_digits",
+    "test_opencl_dots",
+    "test_opencl_fast",
+)
 SHARED += ("test_opencl_conformance", "test_opencl_experts")
 sys.path.append(str(Path(__file__).parent.parent / "opencl"))
 pytest.register_assert_rewrite(*SHARED)
@@ -47,7 +53,7 @@ def dots(
         text = prelude.source("dots.h").replace("defined(", "0 && defined(")
         taken = prelude.source
         monkeypatch.setattr(prelude, "source", lambda n: text if n == "dots.h" else taken(n))
-    monkeypatch.setattr(found.dialect, "dots", frozenset(("dot_bytes", "dot_bf16")))
+    monkeypatch.setattr(found.dialect, "dots", frozenset(DOTS))
     PLANS.clear()  # plans of the other kind
     yield
     PLANS.clear()

@@ -30,7 +30,7 @@ from ptir.passes.pipeline import optimize
 from ptir.switches import SCHEDULE
 from ptir.types import TensorType, spec
 
-SERIAL_ONLY = frozenset(("rounding",))
+SERIAL_ONLY = frozenset(("rounding", "image_rounding", "byte_convolution"))
 """Families without a coop form; what it feeds is for dot instructions."""
 OF_PARAMETERS = frozenset(("linear", "experts"))
 """Families whose weights are packed: their coop tests are elsewhere."""

@@ -249,6 +249,7 @@ def test_exact_implementations_give_every_bit_of_the_portable_one(case: str) -> 
 def test_every_alternative_has_a_case() -> None:
     ours = {(case.functional, case.implementation) for case in CASES.values()}
     elsewhere = {  # which have tests of their own
+        ("conv2d", "int8"),
         ("linear", "bf16"),
         ("quantized_linear", "int8"),
         ("gated_delta_rule", "chunked"),
@@ -272,6 +273,10 @@ REFUSED = [
      lambda: F.conv2d(full(1, 9, 9, 2), full(3, 3, 2, 2), strides=2)),
     ("conv2d", "winograd", "groups is 2",
      lambda: F.conv2d(full(1, 9, 9, 2), full(3, 3, 1, 2), groups=2)),
+    ("conv2d", "int8", "groups is 2; 1 is taken",
+     lambda: F.conv2d(full(1, 9, 9, 2), full(3, 3, 1, 2), groups=2)),
+    ("conv2d", "int8", "has 66321 products; sums of up to 66311 bytes fit 32 bits",
+     lambda: F.conv2d(full(1, 3, 3, 7369), full(3, 3, 7369, 1))),
     ("top_k", "blocks", "no equal stretches of at least 2 x 4", lambda: F.top_k(full(2, 9), 4)[0]),
     ("attention", "split", "5 keys are no two equal parts",
      lambda: F.attention(full(1, 1, 2, 4), full(1, 1, 5, 4), full(1, 1, 5, 4))),

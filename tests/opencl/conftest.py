@@ -9,6 +9,7 @@ import pytest
 from devices import device, off_the_disk, without_optimizer
 from ptir.backend.contract import Target
 from ptir.capture.plan import PLANS
+from ptir.codegen.kernel_ir.signatures import DOTS
 
 
 @pytest.fixture(autouse=True)
@@ -34,7 +35,7 @@ def dots(
     if request.param == "instructions" and not found.dialect.dots:
         pytest.skip("the device has no dot instructions")
     monkeypatch.setattr(found.dialect, "spelled", request.param == "spelled out")
-    monkeypatch.setattr(found.dialect, "dots", frozenset(("dot_bytes", "dot_bf16")))
+    monkeypatch.setattr(found.dialect, "dots", frozenset(DOTS))
     PLANS.clear()  # plans of the other kind
     yield
     PLANS.clear()

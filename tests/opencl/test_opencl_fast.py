@@ -22,8 +22,8 @@ PROMPT = "First Citizen: Before we proceed any further, hear me speak."
 
 @pytest.fixture
 def instructions(opencl: Target) -> Target:
-    """The C device where it has both dot instructions."""
-    if len(opencl.backend.opened(opencl.device).device.dialect.dots) < 2:  # type: ignore[attr-defined]
+    """The device where it has every dot instruction."""
+    if len(opencl.backend.opened(opencl.device).device.dialect.dots) < 3:  # type: ignore[attr-defined]
         pytest.skip("the processor has no dot instructions")
     return opencl
 

@@ -54,7 +54,7 @@ def _conv2d_int8(
     groups: int,
     layout: str,
 ) -> Tensor:
-    """Images rounded to bytes by their range, filters by output; sums exact, for dot instructions."""
+    """Images and filters rounded to bytes, by image and output; exact sums (dot instructions)."""
     filters = weight.astype(F32)
     filters = filters.transpose(3, 0, 1, 2) if layout == "hwio" else filters.transpose(0, 2, 3, 1)
     more = -x.shape[3] % PER_WORD
@@ -123,9 +123,7 @@ def _convolution_of_bytes(
         window_dilation=dilation,
     )
     filters = weight.astype(I32).reshape(weight.shape[0], *window, values.shape[3])
-    return call(
-        "dot_general", patches, filters, lhs_contract=(3, 4, 5), rhs_contract=(1, 2, 3)
-    )
+    return call("dot_general", patches, filters, lhs_contract=(3, 4, 5), rhs_contract=(1, 2, 3))
 
 
 INTERNAL_COMPOSITES.update(

@@ -41,9 +41,7 @@ def match(graph: Graph, position: int) -> Fusion | None:
     places += [pixels + (whole * LANES + place) for place in range(left)]
     found = epilogue(graph, position, places)
     reads = tuple(sorted({made.operands[0], packed} | found.inputs))
-    return Fusion(
-        "byte_convolution", found.instructions, reads, (found.output,), detail, (packed,)
-    )
+    return Fusion("byte_convolution", found.instructions, reads, (found.output,), detail, (packed,))
 
 
 def _in_words(graph: Graph, position: int) -> Convolution:
