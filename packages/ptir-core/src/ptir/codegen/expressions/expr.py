@@ -30,10 +30,10 @@ SCALAR_OPS: Final = frozenset(
 """Every op that may stand in an expression: what a dialect has to spell.
 
 ``dot_bytes(a, w, x)`` is i32: a and the four products of the unsigned bytes of w with the signed
-bytes of x, both u32; in ``dot_signed_bytes(a, w, x)`` the bytes of w are the signed ones and
-those of x the unsigned ones. ``dot_bf16(a, w, x)`` is f32: a and the two products of the bf16 halves of w
-and x, in any order of summation. Only what ``Dialect.dots`` holds is written. In wide ones x is one
-word for all lanes, spelled as an element in memory, for instructions that take it from there.
+bytes of x, both u32; in ``dot_signed_bytes(a, w, x)`` the bytes of w are the signed ones and those
+of x the unsigned ones. ``dot_bf16(a, w, x)`` is f32: a and the two products of the bf16 halves of
+w and x, in any order of summation. Only what ``Dialect.dots`` holds is written. In wide ones x is
+one word for all lanes, spelled as an element in memory, for instructions that take it from there.
 
 Three more are written beside these only: ``by_power(a, p)``, the f32 a times p, which is a power of
 two or NaN, and ``nearest(a)``, the i32 nearest to the f32 a, half to even, or any where a is not
