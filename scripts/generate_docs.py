@@ -58,9 +58,9 @@ ROUNDED = """
 Processors multiply bytes and bf16 faster than floats, by *dot instructions* that add several
 products at once. The implementations below round activations so that these apply. They are never a
 default: `--fast` (`load_model(fast=True)`) chooses the one for the format of the weights,
-`--override linear=force=bf16` or `quantized_linear=force=int8` names it. Backends without the
-instruction compute the same numbers from the lowering, at no gain; there, and for formats that have
-no such implementation, `--fast` is an error that says so.
+`--override linear=force=bf16`, `quantized_linear=force=int8` or `conv2d=force=int8` names it.
+Backends without the instruction compute the same numbers from the lowering, at no gain; there, and
+for formats that have no such implementation, `--fast` is an error that says so.
 
 Exact products use the dot product of bytes as well: the C backend and PoCL multiply weights of 1
 to 8 bits by [int8 slices](../internals/codegen.md#int8-slices) that hold all 24 bits of an
@@ -74,8 +74,16 @@ activation. CUDA's tensor cores take three bf16 for an activation
   scaled so that the greatest of a group is 127 in size, rounded half to even. Sums of a group are
   whole numbers and exact, sums of groups f32.
 
-A group that holds NaN or infinity makes its row NaN. What rounding loses over whole models is
-[measured](../results/rounding.md).
+- `conv2d`: `int8`, for weights in floats, which are rounded when they are loaded, each output in
+  127 steps of its greatest weight; not in groups. An image becomes bytes by its own range: 255
+  steps from its least element to its greatest, or from and to 0, so that zero is a byte, which
+  padding is made of. Half to even; sums are whole numbers and exact. `--fast` takes it for models
+  of images whose other weights are whole numbers (`--quant`), from 16 outputs on; depthwise
+  convolutions and others in groups stay as they are.
+
+A group that holds NaN or infinity makes its row NaN; an image, or an output's weights, that hold
+one make all their results NaN, and so does a range above 3.4e38. What rounding loses over whole
+models is [measured](../results/rounding.md).
 """.strip()
 OPS_INTRO = """
 # Ops

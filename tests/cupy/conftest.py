@@ -23,7 +23,7 @@ sys.path += [str(HERE / "host"), str(HERE.parent / "opencl"), str(HERE.parent / 
 # Programs that any device must run were written for the OpenCL tests; here they run as CUDA text.
 SHARED = (
     *("test_opencl_families", "test_opencl_programs", "test_opencl_conformance"),
-    *("test_opencl_extremes", "test_coop_split"),
+    *("test_opencl_extremes", "test_opencl_byte_convolutions", "test_coop_split"),
 )
 pytest.register_assert_rewrite(*SHARED, "fake_cupy")
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from test_opencl_byte_convolutions import (  # noqa: F401
+    test_convolutions_of_bytes_are_ordinary_ops_too,
+)
 from test_opencl_extremes import (  # noqa: F401
     test_a_nan_of_f16_has_one_form_in_a_vector_and_beside_it,
     test_a_nan_of_f16_is_stored_alike_everywhere,

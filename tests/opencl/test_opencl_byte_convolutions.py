@@ -54,14 +54,16 @@ def test_sums_of_convolutions_are_exact(opencl: Target, shape: Shape) -> None:
 
 
 @pytest.mark.slice(2)
-def test_filters_that_are_no_parameters_give_the_same_numbers(opencl: Target) -> None:
+def test_convolutions_of_bytes_are_ordinary_ops_too(opencl: Target) -> None:
+    """Filters that are no parameters are not packed: what devices without the instruction do."""
     shape = Shape((2, 7, 6, 8), (48, 3, 3), padding=(1, 1))
     x, w, bias = shape.arrays()
-    beside = np.zeros((2, 7, 6, 48), np.float32)
+    wanted = convolved(x, w, shape) + bias
+    beside = np.zeros(wanted.shape, np.float32)
     with overrides(BYTES):
-        stored = with_parameters(opencl, body(shape), x, w, bias, beside=(beside,))
-        given = run(opencl, body(shape), x, beside, w, bias)
-    np.testing.assert_allclose(stored, given, rtol=8 * UNIT, atol=1e-6)
+        found = run(opencl, body(shape), x, beside, w, bias)
+    bound = 6 * UNIT * (np.abs(wanted) + 2 * np.abs(bias))
+    assert (np.abs(found - np.maximum(wanted, 0)) <= bound).all()
 
 
 @pytest.fixture

@@ -50,7 +50,8 @@ OPTIONS: Final = (
     click.option(
         "--fast",
         is_flag=True,
-        help="Round activations (to bf16, or to int8 with --quant or blocks) for dot instructions.",
+        help="Round activations (to bf16, or to int8 with --quant or blocks, convolutions of images"
+        " included) for dot instructions.",
     ),
     click.option(
         "--device-memory",

@@ -72,8 +72,9 @@ def load_model(
     (``int8`` or ``int4``) of the weights that rows are multiplied with, ``cache_dtype`` the type of
     the key and value cache (one of the three, or ``auto``: f32). Layers with a window keep what it
     may still see; with ``swa_full`` they keep the whole text. ``seed`` is the one of random
-    weights. ``fast`` rounds activations for the processor's dot instructions
-    (docs/reference/accuracy.md); it is an error where there are none for the format. ``overrides``
+    weights. ``fast`` rounds activations for the processor's dot instructions, and with weights of
+    whole numbers also filters that go over images (docs/reference/accuracy.md); it is an error
+    where there are no such instructions for the format. ``overrides``
     maps functionals, with conditions or without, to policies; they win over what `ptir tune` found,
     over plugins, the checkpoint's config (``ptir_overrides``) and what ``fast`` chooses, and lose
     to the environment, the command line and ``with ptir.overrides(...)``.

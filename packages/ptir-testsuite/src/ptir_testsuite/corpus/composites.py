@@ -10,7 +10,7 @@ import numpy as np
 
 from ptir.ir.attributes import Attributes
 from ptir.ir.program import Block, Instruction, Port, Program
-from ptir.ops.implementations import PORTABLE, functional
+from ptir.ops.implementations import known_lowerings
 from ptir.types import I32, TensorType, dtype_of, parse_type
 from ptir_testsuite.corpus.edges import edges
 from ptir_testsuite.corpus.pairs import covering
@@ -23,7 +23,7 @@ Operand = str | list[Any]
 
 @dataclass(frozen=True)
 class CompositeCall:
-    """One call of a functional, by its number among the calls of that name."""
+    """One call of a functional, or of a part of implementations, by its number among its calls."""
 
     name: str
     number: int
@@ -108,7 +108,7 @@ class CompositeCall:
         """The call as a program of one composite with its portable lowering attached."""
         types = tuple(TensorType(dtype_of(a), a.shape) for a in arrays)
         attributes = Attributes(self.row[1])
-        block = functional(self.name).implementations[PORTABLE].lower(types, attributes)
+        block = known_lowerings(self.name)[0](types, attributes)
         named = Attributes({"name": self.name, **self.row[1]})
         numbers = tuple(range(len(types)))
         whole = Instruction("composite", numbers, named, block.output_types, (block,))
@@ -185,6 +185,20 @@ CALLS: Final[dict[str, list[tuple[tuple[Operand, ...], Mapping[str, Any]]]]] = {
             _CONV | {"strides": (2, 3), "low": (1, 0), "high": (2, 1), "dilation": (2, 1)},
         ),
         (("f32[2,5,5,6]", "f32[3,3,1,6]", "f32[6]"), _CONV | {"groups": 6, "low": (1, 1)}),
+    ],
+    "convolution_of_bytes": [
+        (
+            ("u8[2,7,6,8] bits", "i8[18,72] bits"),
+            {"window": (3, 3), "strides": (1, 1), "dilation": (1, 1)},
+        ),
+        (
+            ("u8[1,9,8,4] bits", "i8[40,24] bits"),
+            {"window": (2, 3), "strides": (2, 1), "dilation": (3, 2)},
+        ),
+        (
+            ("u8[2,3,3,5] bits", "i8[3,5] bits"),
+            {"window": (1, 1), "strides": (2, 2), "dilation": (1, 1)},
+        ),
     ],
     "max_pool2d": [
         (("f32[2,5,7,3]",), _POOL | {"dilation": (1, 1)}),
@@ -361,6 +375,7 @@ BATCHED: Final[dict[str, tuple[int, ...]]] = {
     "batch_norm": (0,),
     "softmax": (0,),
     "conv2d": (0,),
+    "convolution_of_bytes": (0,),
     "max_pool2d": (0,),
     "avg_pool2d": (0,),
     "rope": (0, 1),

@@ -63,6 +63,21 @@ def _conv2d(
     return Found(result + bias, size + np.abs(bias), height * width * inputs)
 
 
+@formula("convolution_of_bytes")
+def _convolution_of_bytes(
+    values: Array, weight: Array, *, window: Two, strides: Two, dilation: Two
+) -> Found:
+    windows = _Windows(values, window, strides, (0, 0), (0, 0), dilation)
+    seen, channels = values.astype(np.int64), values.shape[3]
+    bank = weight.astype(np.int64).reshape(len(weight), *window, channels)
+    result = np.zeros((len(values), *windows.places, len(weight)))
+    for place in np.ndindex(*windows.places):
+        for tap, source in windows.taps((place[0], place[1])):
+            part = seen[(slice(None), *source)] @ bank[(slice(None), *tap)].T
+            result[(slice(None), *place)] += part
+    return Found(result, np.zeros_like(result))
+
+
 @formula("max_pool2d")
 def _max_pool2d(
     x: Array, *, window: Two, strides: Two, low: Two, high: Two, dilation: Two
