@@ -14,9 +14,10 @@ def test_features_of_the_processor_decide(tmp_path: Path, monkeypatch: pytest.Mo
     file = tmp_path / "cpuinfo"
     monkeypatch.setattr(processor, "FILE", file)
     assert processor.dots() == frozenset()
+    of_bytes = {"dot_bytes", "dot_signed_bytes"}
     for flags, wanted in (
-        ("avx512f avx512_vnni", {"dot_bytes"}),
-        ("avx512f avx512_vnni avx512_bf16", {"dot_bytes", "dot_bf16"}),
+        ("avx512f avx512_vnni", of_bytes),
+        ("avx512f avx512_vnni avx512_bf16", of_bytes | {"dot_bf16"}),
         ("avx2 avx_vnni avx512_bf16", set()),
     ):
         text = f"processor\t: 0\nflags\t\t: fpu {flags}\n\nprocessor\t: 1\nflags\t\t: fpu\n"

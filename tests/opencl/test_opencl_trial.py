@@ -11,14 +11,14 @@ from ptir.codegen import processor
 from ptir.codegen.artifact import binaries
 from ptir_backend_opencl import dots, platforms
 
-BOTH = frozenset(("dot_bytes", "dot_bf16"))
+ALL = frozenset(("dot_bytes", "dot_signed_bytes", "dot_bf16"))
 
 
 @pytest.fixture
 def device(opencl: Target, monkeypatch: pytest.MonkeyPatch) -> Any:
     """The device under test, which has instructions, with nothing built before."""
     found: Any = opencl.backend.opened(opencl.device).device  # type: ignore[attr-defined]
-    if found.dialect.dots != BOTH:
+    if found.dialect.dots != ALL:
         pytest.skip("the device has no dot instructions")
     monkeypatch.setenv("PTIR_REBUILD_KERNELS", "1")
     binaries.forget()
@@ -26,7 +26,7 @@ def device(opencl: Target, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def test_right_numbers_pass(device: Any) -> None:
-    assert dots.tried(device, BOTH) == BOTH
+    assert dots.tried(device, ALL) == ALL
     assert dots.tried(device, frozenset(("dot_bytes",))) == {"dot_bytes"}
     assert dots.tried(device, frozenset()) == frozenset()
 
@@ -36,6 +36,7 @@ def test_right_numbers_pass(device: Any) -> None:
     ("op", "right", "wrong"),
     [
         ("dot_bytes", "vpdpbusd", "vpdpwssd"),
+        ("dot_signed_bytes", "vpdpbusd", "vpdpwssd"),
         ("dot_bf16", "vdpbf16ps", "vfmadd231ps"),
         ("by_power", "vscalefps", "vaddps"),
         ("nearest", "vcvtps2dq", "vcvttps2dq"),
@@ -49,7 +50,7 @@ def test_another_instruction_is_found_out(
     assert right in text
     monkeypatch.setitem(dots.INSTRUCTIONS, op, text.replace(right, wrong))
     with pytest.warns(UserWarning, match="dot_bf16, dot_bytes.*other numbers.*WITHOUT=dots"):
-        assert dots.tried(device, BOTH) == frozenset()
+        assert dots.tried(device, ALL) == frozenset()
 
 
 def test_an_assembler_that_does_not_know_it_is_no_failure(
@@ -58,7 +59,7 @@ def test_an_assembler_that_does_not_know_it_is_no_failure(
     text = dots.INSTRUCTIONS["dot_bytes"].replace("vpdpbusd", "no_such_instruction")
     monkeypatch.setitem(dots.INSTRUCTIONS, "dot_bytes", text)
     with pytest.warns(UserWarning, match="trial of them failed"):
-        assert dots.tried(device, BOTH) == frozenset()
+        assert dots.tried(device, ALL) == frozenset()
 
 
 def test_only_what_the_processor_lists_and_nobody_forbids(
