@@ -72,7 +72,11 @@ class DenseBytes(Dense):
     """Words of an image, each broadcast to 16 outputs: four products for a lane at once."""
 
     sum_dtype = I32
-    keeps = False
+
+    @property
+    def keeps(self) -> bool:
+        """No workgroup makes panels of its own."""
+        return False
 
     def is_direct(self) -> bool:
         """Padded already, channels side by side."""
