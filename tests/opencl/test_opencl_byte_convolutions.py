@@ -53,7 +53,6 @@ def test_sums_of_convolutions_are_exact(opencl: Target, shape: Shape) -> None:
     assert (np.abs(found - np.maximum(wanted + bias + beside, 0)) <= bound).all()
 
 
-@pytest.mark.slice(2)
 def test_convolutions_of_bytes_are_ordinary_ops_too(opencl: Target) -> None:
     """Filters that are no parameters are not packed: what devices without the instruction do."""
     shape = Shape((2, 7, 6, 8), (48, 3, 3), padding=(1, 1))
@@ -99,7 +98,6 @@ def test_fast_loses_little_of_models_of_images(bytes_of: Target, name: str) -> N
     assert np.abs(alone - found).max() / size < 1e-4, "images do not depend on each other"
 
 
-@pytest.mark.slice(2)
 def test_fast_is_three_kernels_and_a_convolution_with_all_that_follows(bytes_of: Target) -> None:
     model = ptir.load_model("random:resnet-tiny", backend=bytes_of, quant="int8", fast=True)
     assert isinstance(model, ImageModel)
@@ -112,7 +110,6 @@ def test_fast_is_three_kernels_and_a_convolution_with_all_that_follows(bytes_of:
     assert others.count("image_rounding") == len(convolutions) > 1
 
 
-@pytest.mark.slice(2)
 def test_depthwise_convolutions_stay_as_they_are(bytes_of: Target) -> None:
     model = ptir.load_model("random:mobilenet-v2-tiny", backend=bytes_of, quant="int8", fast=True)
     assert isinstance(model, ImageModel)
