@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import ptir
@@ -367,3 +368,24 @@ def test_alternatives_are_compared_with_the_default(monkeypatch: pytest.MonkeyPa
     assert all(0 < row.low <= row.ratio <= row.high for row in rows)
     shown = alternatives.table(rows).splitlines()
     assert shown[2].startswith("| softmax | 64 x 1000 along axis 1 | backend ")
+
+
+def test_results_in_bytes_are_compared_by_what_is_done_with_them(measuring: Any) -> None:
+    rounded = measuring("rounded")
+    exact = np.float32([[1, 2, 4], [3, 1, 0]])
+    off = rounded.scores_agree(exact, exact + np.float32([[0, 0, -3], [0, 0, 0.5]]))
+    assert off == {"off": 0.75, "same best": 0.5}
+    near = np.float32([[9, 3, 2, 1], [3, 9, 2, 1], [3, 2, 9, 1], [3, 2, 1, 9]])
+    other = near.copy()
+    other[0, 1:] = 1, 2, 3  # of the first row's three pairs none keeps its order
+    assert rounded.rankings_agree(near, near) == {"same best": 1.0, "same order": 1.0}
+    assert rounded.rankings_agree(near, other) == {"same best": 0.75, "same order": 0.75}
+    vectors = np.eye(3, dtype=np.float32)
+    assert rounded.vectors_agree(vectors, vectors)["least cosine"] == 1.0
+
+
+def test_rows_in_bytes_are_compared_with_the_exact_one(measuring: Any) -> None:
+    rounded, scores = measuring("rounded"), np.float32([[1, 2]])
+    calls = {"ptir": lambda: scores, "torch": lambda: scores, "int8: ptir": lambda: scores * 0.5}
+    found = dict(rounded.agreements(calls, "ptir", rounded.scores_agree))
+    assert found == {"int8: ptir": {"off": 0.5, "same best": 1.0}}
