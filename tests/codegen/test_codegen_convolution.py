@@ -5,11 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from paper import PaperDevice, compiled, families
+from paper import GroupsDevice, PaperDevice, compiled, families, optimized
 
 import ptir
 from ptir import functional as F
+from ptir.backend.contract import Options
 from ptir.capture import call
+from ptir.codegen.compile import compile_block
+from ptir.codegen.context import Context
 from ptir.codegen.families.convolution.match import Detail, choose_tiling
 from ptir.codegen.families.convolution.winograd import choose_blocks
 from ptir.codegen.schedules.tiles import TILES
@@ -130,6 +133,41 @@ def test_work_is_cut_into_as_many_pieces_as_are_wanted(size: int, device_class: 
     assert one.wide * one.high * one.panels <= {"cpu-avx512": 28, "cpu-avx2": 6}[device_class]
     assert one.row_pieces * one.tile_pieces >= 8
     assert one.rows * one.row_pieces >= size and one.tiles * one.tile_pieces >= 16
+
+
+def bottleneck(
+    size: int = 28, kernel: int = 1, both: bool = False, stride: int = 1, coop: bool = False
+) -> list[str]:
+    """The kernels of a depthwise convolution of 96 channels behind one that makes them of 16."""
+
+    def body(x: Any, wide: Any, weight: Any) -> Any:
+        made = F.maximum(F.conv2d(x, wide, strides=stride), 0.0)
+        found = F.conv2d(made, weight, groups=96, padding=1)
+        return (found, made) if both else found
+
+    types = spec("f32", 1, size, size, 16), spec("f32", kernel, kernel, 16, 96)
+    program = optimized(stored(body, *types, spec("f32", 3, 3, 1, 96)))
+    device = GroupsDevice() if coop else PaperDevice()
+    return families(compile_block(program.main, Context.of(device), Options()))
+
+
+def test_a_depthwise_convolution_computes_the_wide_image_before_it() -> None:
+    assert bottleneck() == ["convolution"]
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        {"size": 16},  # 98 kB stay in the cache
+        {"kernel": 3},
+        {"stride": 2, "size": 56},
+        {"both": True},  # the wide image is an output
+        {"coop": True},  # a thread has a result, not rows
+    ],
+    ids=str,
+)
+def test_other_images_in_front_of_it_are_stored(how: dict[str, Any]) -> None:
+    assert bottleneck(**how) == ["convolution", "convolution"]
 
 
 @pytest.mark.parametrize("device_class", ["cpu-avx512", "cpu-avx2"])

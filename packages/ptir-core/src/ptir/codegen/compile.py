@@ -107,7 +107,7 @@ def compile_block(block: Block, context: Context, options: Options) -> Compiled:
 
 def _compiled(block: Block, context: Context, options: Options) -> Compiled:
     traits, source = context.traits, context.source
-    fused = fuse(block, options.apart)
+    fused = fuse(block, options.apart, context.schedule == "coop")
     if context.recorder is not None:
         context.recorder(fused)
     kernels = write_kernels(fused, context.emit_context(fused))

@@ -36,8 +36,9 @@ _ROWS: Final = (
         "convolution.match",
         ops=("dot_general",),
         composites={NAME: whole(*STORED), CONV2D_WINOGRAD: whole(F32)},
-        emit="convolution.serial",
+        emit="convolution.emit",
         emit_cooperative="convolution.cooperative",
+        prologue="convolution.pointwise",
     ),
     Family(
         "byte_convolution",

@@ -36,6 +36,8 @@ class Graph:
     """The values that each instruction defines."""
     taken: set[int] = field(default_factory=set[int])
     """The positions of the instructions that kernels have already taken in."""
+    cooperative: bool = False
+    """Whether kernels are cooperative, where their family has such a schedule."""
 
     def __post_init__(self) -> None:
         for position, (results, instruction) in enumerate(self.block.numbered()):

@@ -39,12 +39,14 @@ class FusionPlan:
         return value in self.materialized or value not in self.graph.maker
 
 
-def fuse(block: Block, apart: Sequence[frozenset[int]] = ()) -> FusionPlan:
+def fuse(
+    block: Block, apart: Sequence[frozenset[int]] = (), cooperative: bool = False
+) -> FusionPlan:
     """The kernels of a straight-line block, of which none reads inputs of two groups of ``apart``.
 
     That holds for kernels that no hero is in; heroes have at most one weight.
     """
-    graph = Graph(block)
+    graph = Graph(block, cooperative=cooperative)
     heroes = _with_prologues(graph, _hero_fusions(graph))
     reasons = _materialized(graph, heroes, apart)
     stored = reasons.keys()

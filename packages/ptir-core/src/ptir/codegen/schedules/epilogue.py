@@ -106,9 +106,11 @@ class HeroKernel:
 
 def store(writer: Writer, builder: Builder, held: tuple[int, Expr], exit: int, flat: Index) -> None:
     """Store the output's element, or one per lane, where the hero's is what ``held`` says."""
-    hero, expr = held
-    graph = builder.graph
+    writer.store(exit, builder.graph.type(exit).dtype, flat, result(builder, held, exit, flat))
+
+
+def result(builder: Builder, held: tuple[int, Expr], exit: int, flat: Index) -> Expr:
+    """The output's element where the hero's is what ``held`` says."""
+    (hero, expr), graph = held, builder.graph
     register = (unravel_index(flat, graph.type(hero).shape), expr)
-    type = graph.type(exit)
-    found = builder.holding({hero: register}).at(exit, unravel_index(flat, type.shape))
-    writer.store(exit, type.dtype, flat, found)
+    return builder.holding({hero: register}).at(exit, unravel_index(flat, graph.type(exit).shape))

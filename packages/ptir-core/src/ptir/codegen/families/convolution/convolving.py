@@ -23,7 +23,7 @@ from ptir.codegen.families.convolution.match import Detail
 from ptir.codegen.kernel_ir.conditions import less
 from ptir.codegen.kernel_ir.values import Lane, Read
 from ptir.codegen.kernel_ir.writer import Writer
-from ptir.codegen.schedules.epilogue import builder_of, store
+from ptir.codegen.schedules.epilogue import builder_of, result, store
 from ptir.codegen.schedules.kernel import EmitContext, Fusion, scratch_value
 from ptir.codegen.weights.filters import Convolution
 from ptir.codegen.weights.panels import LANES, Panels
@@ -64,11 +64,18 @@ class Convolving:
 
     def finish(self, pixel: Index, output: Index, total: Expr) -> None:
         """Add the bias to a result, and store what follows it."""
-        (exit,) = self.fusion.outputs
+        flat = pixel * self.shape.outputs + output
+        store(self.writer, self.builder, self._held(output, total), self.fusion.outputs[0], flat)
+
+    def finished(self, pixel: Index, output: Index, total: Expr) -> Expr:
+        """What ``finish`` stores."""
+        flat = pixel * self.shape.outputs + output
+        return result(self.builder, self._held(output, total), self.fusion.outputs[0], flat)
+
+    def _held(self, output: Index, total: Expr) -> tuple[int, Expr]:
         if self.shape.bias is not None:
             total = Apply(F32, "add", total, self.builder.at(self.shape.bias, (output,)))
-        flat = pixel * self.shape.outputs + output
-        store(self.writer, self.builder, (self.hero, total), exit, flat)
+        return self.hero, total
 
 
 class SerialConvolution(Convolving, ABC):

@@ -131,14 +131,19 @@ def columns_in(shape: Convolution) -> int:
     return (dimension.count - 1) * dimension.stride + dimension.span
 
 
-def choose_tiling(shape: Convolution, units: int, least: int, copied: bool, tiles: Tiles) -> Tiling:
-    """The cheapest cut into at least ``least`` pieces where there are as many."""
+def choose_tiling(
+    shape: Convolution, units: int, least: int, copied: bool, tiles: Tiles, inputs: int = 0
+) -> Tiling:
+    """The cheapest cut into at least ``least`` pieces where there are as many.
+
+    An element of the copy is a sum of ``inputs`` products.
+    """
     found = list(_cuts(shape, copied, tiles))
     most = max(one.row_pieces * one.tile_pieces for one in found) * shape.batch * shape.places[0]
     wanted = min(least, most)
     slabs = shape.batch * shape.places[0]
     enough = [one for one in found if one.row_pieces * one.tile_pieces * slabs >= wanted]
-    return min(enough, key=lambda one: _cost(shape, one, units))
+    return min(enough, key=lambda one: _cost(shape, one, units, inputs))
 
 
 def _cuts(shape: Convolution, copied: bool, held: Tiles) -> Iterator[Tiling]:
@@ -166,13 +171,14 @@ def parts(size: int) -> list[int]:
     return sorted({-(-size // n) for n in range(1, size + 1)})
 
 
-def _cost(shape: Convolution, one: Tiling, units: int) -> float:
+def _cost(shape: Convolution, one: Tiling, units: int, inputs: int) -> float:
     """Cycles of the slower of the units: products, copying, and what comes from far away."""
     pieces = shape.batch * shape.places[0] * one.row_pieces * one.tile_pieces
     pixels = one.rows * shape.places[2]
     weights = one.tiles * one.panels * shape.inputs
     block = one.block(shape) if one.copied else 0
     copying = (2 if one.pitch == shape.channels else 4) * block / LANES
+    copying += block / LANES * inputs
     far = 2 * weights if shape.inputs * shape.outputs > NEAR else 0
     again = one.tiles * block / 8 if block > NEAR else 0
     each = pixels * weights + copying + far + again

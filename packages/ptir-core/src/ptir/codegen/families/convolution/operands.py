@@ -99,7 +99,8 @@ class ConvolutionOperands(SerialConvolution):
         """A channel's number in the copy."""
         return channel
 
-    def _put(self, place: Index, expr: Expr) -> None:
+    def put(self, place: Index, expr: Expr) -> None:
+        """Write an element of the copy, or one per lane."""
         self.writer.store(self.source, F32, self.item * self.block + place, expr)
 
     def copy(self) -> None:
@@ -127,7 +128,7 @@ class ConvolutionOperands(SerialConvolution):
 
     def _zeros(self, begin: Index, columns: int) -> None:
         zero = constant(F32, 0.0)
-        self.channels(lambda place: self._put(place, zero), begin, columns * self.cut.pitch)
+        self.channels(lambda place: self.put(place, zero), begin, columns * self.cut.pitch)
 
     def _line(self, batch: Index, found: Sequence[Index], begin: Index) -> None:
         """One row of the operand: padding, elements, padding."""
@@ -144,11 +145,11 @@ class ConvolutionOperands(SerialConvolution):
                     self._zeros(begin + start * pitch, stop - start)
         if end > first:
             with self.writer.scope():
-                self._elements(
+                self.elements(
                     batch, found, begin + first * pitch, (first - dimension.low, end - first)
                 )
 
-    def _elements(
+    def elements(
         self, batch: Index, found: Sequence[Index], begin: Index, part: tuple[int, int]
     ) -> None:
         """Columns that hold elements, from the first one on, as many as there are."""
@@ -158,7 +159,7 @@ class ConvolutionOperands(SerialConvolution):
             def flat(place: Index) -> None:
                 column, channel = unravel_index(place, (count, shape.channels))
                 at = shape.x_at(batch, (*found, column + first), channel)
-                self._put(begin + place, self.builder.at(shape.x, at))
+                self.put(begin + place, self.builder.at(shape.x, at))
 
             self.channels(flat, ZERO, count * shape.channels)
             return
@@ -171,7 +172,7 @@ class ConvolutionOperands(SerialConvolution):
         x = self.shape
 
         def one(channel: Index) -> None:
-            self._put(begin + channel, self.builder.at(x.x, x.x_at(batch, at, channel)))
+            self.put(begin + channel, self.builder.at(x.x, x.x_at(batch, at, channel)))
 
         self.channels(one, ZERO, x.channels)
 

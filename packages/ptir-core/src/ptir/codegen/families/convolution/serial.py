@@ -18,15 +18,13 @@ from ptir.codegen.expressions.expr import (
 )
 from ptir.codegen.expressions.index import Axis, Index, axis, number, ravel_index
 from ptir.codegen.families.convolution.convolving import LANE, Sums, below, least, variable
-from ptir.codegen.families.convolution.match import Detail, Tiling, choose_tiling
+from ptir.codegen.families.convolution.match import Tiling, choose_tiling
 from ptir.codegen.families.convolution.operands import ConvolutionOperands
-from ptir.codegen.families.convolution.winograd import Winograd
 from ptir.codegen.kernel_ir.conditions import less
 from ptir.codegen.kernel_ir.statements import Whole
 from ptir.codegen.kernel_ir.values import Read, Splat
 from ptir.codegen.schedules.kernel import EmitContext, Fusion, Kernel, finish_kernel
 from ptir.codegen.weights.panels import LANES
-from ptir.ops.schedules import CONV2D_WINOGRAD
 from ptir.types import BOOL, F32, I32, DType, TensorType
 
 SHARED: Final = 1 << 16
@@ -44,10 +42,10 @@ class _Pieces(ConvolutionOperands, ABC):
     def __init__(self, fusion: Fusion, context: EmitContext) -> None:
         super().__init__(fusion, context)
         self.pieces = self.slabs * self.cut.row_pieces * self.cut.tile_pieces
-        self.workgroups = context.workgroups(self.pieces, self._work)
+        self.workgroups = context.workgroups(self.pieces, self.work)
 
     @property
-    def _work(self) -> int:
+    def work(self) -> int:
         """Vectors of products."""
         shape = self.shape
         results = math.prod(shape.places) * shape.batch * shape.outputs
@@ -56,7 +54,7 @@ class _Pieces(ConvolutionOperands, ABC):
     def choose(self) -> Tiling:
         """Blocks of rows and panels, as many as there is work for."""
         context, copied = self.context, not self.is_direct()
-        wanted = context.workgroups(SHARED, self._work)
+        wanted = context.workgroups(SHARED, self.work)
         units = context.traits.compute_units
         return choose_tiling(self.shape, units, wanted, copied, context.tiles)
 
@@ -216,7 +214,7 @@ class Depthwise(_Pieces):
             panel = self.named(self.tile_piece * cut.tiles + vector, cut.tile_pieces * cut.tiles)
 
             def one(channel: Index, to: Index) -> None:
-                self._put(to, self.builder.at(shape.x, shape.x_at(batch, at, channel)))
+                self.put(to, self.builder.at(shape.x, shape.x_at(batch, at, channel)))
 
             if panel.low < whole:
                 guard = less(panel, whole) if panel.high >= whole else None
@@ -254,11 +252,3 @@ class Depthwise(_Pieces):
                     self.add(
                         total, load(self.element(row, column, taps, channel), self.beyond), weight
                     )
-
-
-def emit(fusion: Fusion, context: EmitContext) -> Kernel:
-    """The schedule for depthwise convolutions, that of Winograd's tiles, or the one for others."""
-    detail: Detail = fusion.detail
-    if context.graph.block.instructions[detail.position].name == CONV2D_WINOGRAD:
-        return Winograd(fusion, context).kernel()
-    return (Depthwise if detail.shape.is_depthwise else Dense)(fusion, context).kernel()
