@@ -85,6 +85,8 @@ class Row:
     unit: str = ""
     bar: float | None = None
     at_most: bool = False
+    digits: int | None = None
+    """Behind the point, where the number's size does not decide."""
 
     @property
     def median(self) -> float:
@@ -125,7 +127,9 @@ class Row:
     def _said(self, value: float) -> str:
         if self.unit == "%":
             return f"{value:.0%}"
-        digits = 0 if value >= 1000 else 1 if value >= 10 else 2
+        digits = self.digits
+        if digits is None:
+            digits = 0 if value >= 1000 else 1 if value >= 10 else 2
         return f"{value:.{digits}f}{' ' + self.unit if self.unit else ''}"
 
 

@@ -110,6 +110,10 @@ def make(kind: str, **options: Any) -> Any:
         from measuring.captured import Captured
 
         return Captured(**options)
+    if kind == "unhooked":
+        from measuring.unhooked import Unhooked
+
+        return Unhooked(**options)
     from measuring.rows import RowKernels
 
     return RowKernels(**options)
