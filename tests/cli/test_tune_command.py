@@ -5,18 +5,20 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 import ptir
 from devices import device
+from ptir import events
 from ptir.capture.plan import PLANS
 from ptir.ir.program import Program
 from ptir.passes import timing
 from ptir.passes.context import PassContext
 from ptir.passes.remembered import tuning_records
-from ptir.passes.tuned import tuned_file, tuned_models, tuned_overrides
+from ptir.passes.tuned import forget_timed, tuned_file, tuned_models, tuned_overrides
 from ptir.runtime.tune import tune
 from running import REF, Command, command
 
@@ -61,15 +63,57 @@ def test_next_run_uses_what_was_tuned_and_explain_says_so(
     decided = {one["functional"] for one in done["records"] if one["decided"]}
     assert decided == {"attention", "softmax"} and done["left"] == {}
     tuned = ptir.load_model(MODEL, backend=REF)
-    assert [str(one) for one in tuned.overrides] == ["attention=tuned", "softmax=tuned"]
+    assert [str(one) for one in tuned.overrides] == [
+        "attention[backend=ref:0]=tuned",
+        "softmax[backend=ref:0]=tuned",
+    ]
     np.testing.assert_allclose(tuned.forward([1, 2, 3]), wanted, atol=1e-5)
     said = command("explain", MODEL, "--position", 8, "-r", 1, "--json").value["implementations"]
     ours = [one for one in said if one["functional"] == "attention"]
     assert [one["implementation"] for one in ours] == ["online"]
-    assert ours[0]["reason"].startswith("attention=tuned, ptir tune ")
+    assert ours[0]["reason"].startswith("attention[backend=ref:0]=tuned, ptir tune ")
     before = len(online_wins)
     command("tune", MODEL, "--tokens", 64)
     assert len(online_wins) == before
+
+
+def test_the_model_that_was_tuned_follows_at_once_and_what_was_compiled_by_it_is_made_anew(
+    online_wins: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = ptir.load_model(MODEL, backend=REF)
+    assert chosen_for(model, "attention") == {"backend"}
+    tune(model, 64)
+    assert [one.target for one in model.overrides] == [
+        "attention[backend=ref:0]",
+        "softmax[backend=ref:0]",
+    ]
+    assert chosen_for(model, "attention") == {"online"}
+    # The same override means another implementation from now on.
+    forget_timed("attention")
+    monkeypatch.setattr(timing, "run_times", split_wins)
+    tune(model, 64)
+    assert chosen_for(model, "attention") == {"split"}
+    forget_timed("attention")
+    assert chosen_for(model, "attention") == {"backend"}
+
+
+def split_wins(
+    candidates: Mapping[str, Program], context: PassContext
+) -> tuple[dict[str, list[float]], dict[str, str]]:
+    return {name: [1.0 if name == "split" else 2.0] * 3 for name in candidates}, {}
+
+
+def chosen_for(model: Any, functional: str) -> set[str]:
+    """The implementations of a functional in what a run of the model runs now."""
+    seen: list[events.Event] = []
+    remove = events.subscribe(seen.append)
+    try:
+        model.generate([1, 2, 3], max_tokens=2, temperature=0, ignore_eos=True)
+    finally:
+        remove()
+    programs = [one.program for one in seen if isinstance(one, events.ProgramRun)]
+    found = (i.location for program in programs for i in program.main.instructions)
+    return {one.implementation for one in found if one.functional == functional}
 
 
 def test_what_is_asked_for_is_neither_timed_nor_followed(
@@ -82,7 +126,7 @@ def test_what_is_asked_for_is_neither_timed_nor_followed(
     said = command("overrides", MODEL, "--json", *given).value
     asked = {one["target"]: one for one in said["in_force"]}
     assert asked["attention"]["origin"] == "command line"
-    assert asked["softmax"]["policy"] == "tuned"
+    assert asked["softmax[backend=ref:0]"]["policy"] == "tuned"
 
 
 def test_other_kernels_are_not_bound_by_what_was_tuned(
@@ -118,8 +162,11 @@ def test_reset_forgets_one_functional_or_all(command: Command, online_wins: list
     assert tuning_records() == [] and tuned_models() == {}
 
 
+ENTRIES: tuple[Any, ...] = (3, {"c:0": "linear"}, {"c:0": [1]}, {"c:0": {"linear": 1}})
+
+
 @pytest.mark.parametrize(
-    "text", ["[", '{"format": 1, "models": {"a": 3}}', '{"format": 1, "models": {"a": {}}}']
+    "text", ["[", *(json.dumps({"format": 2, "models": {"a": entry}}) for entry in ENTRIES)]
 )
 def test_damaged_list_of_tuned_models_is_set_aside(folder: Path, text: str) -> None:
     path = folder / "tuned.json"

@@ -26,8 +26,10 @@ def many(x: Any, weight: Any, places: Any, start: Any) -> Any:
     y = y + F.take(x, places)
     heads = y[:, :32].reshape(1, 2, ROWS, 16)
     y = y + F.attention(heads, heads, heads).reshape(ROWS, 32).sum(axis=1, keepdims=True)
-    cache = F.cache_update(F.full((1, 2, 9, 16), 0.5, "f32"), heads, start, start + 1)
-    y = y * 0.5 + cache.reshape(9, 32).max(axis=1)[:ROWS].reshape(ROWS, 1)
+    # The last row ends early: a place too many is the next head's, and not that of others' memory.
+    starts, rows = F.concat([start, start * 0]), F.concat([heads, heads])
+    cache = F.cache_update(F.full((2, 2, 9, 16), 0.5, "f32"), rows, starts, starts + 1)
+    y = y * 0.5 + cache.reshape(18, 32).max(axis=1)[:ROWS].reshape(ROWS, 1)
     y = y + call("dynamic_slice", x, F.concat([start + 1, start]), sizes=(1, 30)).sum()
     y = call("cumulative", y, axis=1, kind="sum") * 0.1
     coarse = F.round(y * 2)

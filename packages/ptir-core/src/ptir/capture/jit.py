@@ -19,6 +19,7 @@ from ptir.capture.build import Captured, build, pending_nodes, target_of
 from ptir.capture.creation import adopted, tensor
 from ptir.capture.lazy import buffer_of, default_target, materialize
 from ptir.capture.plan import Plan, checks_indices
+from ptir.capture.plan_key import STALE
 from ptir.capture.tensor import Tensor, from_handle, full
 from ptir.capture.trace import Tracing, symbol, tracing
 from ptir.capture.tree import Assembler, Structure, assembler, flatten, spans, unflatten
@@ -285,7 +286,7 @@ def _why_new(key: tuple[Any, ...], known: Sequence[tuple[Any, ...]]) -> str:
         return "it was never called"
     pairs = zip(KEY, key, known[-1], strict=True)
     found = [name for name, now, before in pairs if now != before]
-    return f"other {', '.join(found)}" if found else "its device was lost, or its weights cut"
+    return f"other {', '.join(found)}" if found else f"its plan is stale: {STALE}"
 
 
 def _inputs(structure: Any, leaves: Sequence[Any]) -> dict[str, range]:

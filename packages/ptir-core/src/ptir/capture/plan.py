@@ -31,6 +31,7 @@ from ptir.params.rows import Rows
 from ptir.params.store import ParamStore
 from ptir.passes.context import Derivation, PassContext
 from ptir.passes.pipeline import pipeline_key
+from ptir.passes.remembered import choices_revision
 from ptir.switches import switched_on
 
 CAPACITY: Final = 1024
@@ -62,10 +63,14 @@ class Plan:
     """Why parameters are not cut by rows, though the budget asks for it."""
     name: str = ""
     """What the program is called: the function that was captured."""
+    choices: int | None = None
+    """The revision of the timed choices that it follows; None where it follows none."""
 
     @property
     def is_stale(self) -> bool:
-        """Whether the device was lost since: the executable is gone with it."""
+        """Whether the device was lost since, with the executable, or choices were timed anew."""
+        if self.choices is not None and self.choices != choices_revision():
+            return True
         return self.target.backend.incarnation(self.target.device) != self.incarnation
 
     def bind(self, parameters: Mapping[str, Parameter]) -> tuple[Handle, ...]:
@@ -307,7 +312,9 @@ def compile_plan(
     seconds = time.perf_counter() - began
     derived = dict(context.derived)
     incarnation = target.backend.incarnation(target.device)
-    given = options.donated, incarnation, options, rows, whole, name
+    follows = any(one.policy.kind in ("benchmark", "tuned") for one in overrides)
+    choices = choices_revision() if follows else None
+    given = options.donated, incarnation, options, rows, whole, name, choices
     plan = Plan(program, made, executable, target, derived, *given)
     if events.listening():
         events.emit(events.ProgramCompiled(program, made, *where, seconds, plan, overrides))

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from dataclasses import fields
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from ptir.backend.contract import Options
 from ptir.ir.program import Program
 from ptir.ops.policies import Override, Overrides
 from ptir.types import TensorType
+
+STALE: Final = "its device was lost, its weights were cut, or implementations were timed anew"
+"""Why a plan of the same key is made again."""
 
 
 class PlanKey(NamedTuple):
@@ -29,7 +32,7 @@ def why_missed(key: PlanKey, known: Collection[PlanKey]) -> str:
         return "nothing is compiled yet"
     # The latest of those that differ least: who asks again usually asks for what came last.
     found = min(reversed([*known]), key=lambda one: _distance(key, one))
-    return "; ".join(_differences(key, found)) or "the plan's device was lost, or its weights cut"
+    return "; ".join(_differences(key, found)) or f"the plan is stale: {STALE}"
 
 
 def _distance(key: PlanKey, known: PlanKey) -> tuple[int, bool]:

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from ptir.ops.policies import Override, Overrides
     from ptir.passes.remembered import Seconds, TuningRecord
 
-ALL: Final = "all"
 TIMED: Final = ("timed", "call", "on", "chosen", "times the default", "median (half of the rounds)")
 """The columns of timed choices."""
 
@@ -38,10 +37,10 @@ def command(common: CommonOptions, model: str | None, reset: str | None) -> None
     and by `with ptir.overrides(...)` in a program.
     """
     from ptir.passes.remembered import remembered
-    from ptir.passes.tuned import remembered_models
+    from ptir.passes.tuned import forget_timed, remembered_models
 
     with session(common):
-        forgotten = None if reset is None else _forget(reset)
+        forgotten = None if reset is None else forget_timed(reset)
         asked = _in_force(model)
         records = [record(found, asked) for found in FUNCTIONALS.values()]
         timed = remembered()
@@ -52,7 +51,7 @@ def command(common: CommonOptions, model: str | None, reset: str | None) -> None
                 "functionals": records,
                 "in_force": [_override(one) for one in asked],
                 "timed": [asdict(one) for one in timed],
-                "tuned": {path: asdict(entry) for path, entry in tuned.items()},
+                "tuned": tuned,
                 "forgotten": forgotten,
             }
         )
@@ -89,23 +88,6 @@ def _in_force(model: str | None) -> Overrides:
         model_overrides(str(checkpoint.path), configured_overrides(checkpoint.config), {}, {})
     ):
         return active_overrides()
-
-
-def _forget(which: str) -> int:
-    """Take a functional's records, or all, out of the file; how many these were."""
-    from ptir.ops.implementations import functional
-    from ptir.passes.remembered import remembered, write_records
-    from ptir.passes.tuned import write_tuned
-
-    before = remembered()
-    if which != ALL:
-        functional(which)
-    kept = [one for one in before if which not in (ALL, one.functional)]
-    if len(kept) < len(before):
-        write_records(kept)
-    if which == ALL:
-        write_tuned({})
-    return len(before) - len(kept)
 
 
 def record(found: Functional, asked: Overrides) -> dict[str, Any]:

@@ -119,6 +119,23 @@ def records_state() -> str:
         return ""
 
 
+_revision = 0
+
+
+def choices_revision() -> int:
+    """How often this process has tuned a model or reset choices.
+
+    A plan that follows timed choices of an older revision is made anew.
+    """
+    return _revision
+
+
+def choices_changed() -> None:
+    """Let every plan that follows timed choices be made anew the next time it is asked for."""
+    global _revision
+    _revision += 1
+
+
 def remembered() -> list[TuningRecord]:
     """All records; a damaged file is set aside with a warning, and nothing is remembered."""
     try:

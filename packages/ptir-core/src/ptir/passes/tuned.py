@@ -1,8 +1,8 @@
 """For which models `ptir tune` was run: a file beside the timed choices, ``tuned.json``.
 
-A model in it follows the policy ``tuned`` for the functionals that were timed: what was fastest on
-the device is taken, and where nothing is known of a call, or kernels have changed since, the
-default.
+On a device that a model was tuned on, the functionals that were timed follow the policy ``tuned``:
+what was fastest there is taken, and where nothing is known of a call, or kernels have changed
+since, the default.
 """
 
 from __future__ import annotations
@@ -10,25 +10,21 @@ from __future__ import annotations
 import json
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from ptir.backend.folders import ENVIRONMENT, cache_folder, replace_file
 from ptir.errors import UsageError
-from ptir.ops.implementations import FUNCTIONALS
-from ptir.ops.policies import Override, Policy, origin
-from ptir.passes.remembered import set_aside
+from ptir.ops.implementations import FUNCTIONALS, functional
+from ptir.ops.policies import Condition, Override, Policy, origin
+from ptir.passes.remembered import choices_changed, remembered, set_aside, write_records
 
-FORMAT: Final = 1
+FORMAT: Final = 2
+ALL: Final = "all"
+"""Instead of a functional: every one, and that models were tuned."""
 
-
-@dataclass(frozen=True)
-class Tuned:
-    """That a model was tuned on some devices: the functionals that were timed for it."""
-
-    functionals: tuple[str, ...]
-    devices: tuple[str, ...]
+Tuned: TypeAlias = dict[str, tuple[str, ...]]
+"""What a model was tuned for: by device (``c:0``) the functionals that follow what was timed."""
 
 
 def tuned_file() -> Path:
@@ -51,10 +47,10 @@ def tuned_models() -> dict[str, Tuned]:
 
 
 def _tuned(entry: Mapping[str, Any]) -> Tuned:
-    names, devices = (entry[key] for key in ("functionals", "devices"))
-    if not all(isinstance(name, str) for name in (*names, *devices)):
+    lists = [names for names in entry.values() if isinstance(names, list)]
+    if len(lists) < len(entry) or not all(isinstance(name, str) for one in lists for name in one):
         raise ValueError(f"{entry}")
-    return Tuned(tuple(names), tuple(devices))
+    return {device: (*names,) for device, names in entry.items()}
 
 
 def remembered_models() -> dict[str, Tuned]:
@@ -68,30 +64,47 @@ def remembered_models() -> dict[str, Tuned]:
 
 
 def tuned_overrides(path: str) -> tuple[Override, ...]:
-    """What `ptir tune` asks for a model; nothing where it was not run for it."""
-    found = remembered_models().get(path)
-    if found is None:
-        return ()
+    """What `ptir tune` asks for a model on the devices it was run on; else nothing."""
     source = origin("tune", f"ptir tune {path}")
-    known = (name for name in found.functionals if name in FUNCTIONALS)
-    return tuple(Override(name, Policy("tuned"), origin=source) for name in known)
+    return tuple(
+        Override(name, Policy("tuned"), (Condition("backend", "=", (device,)),), source)
+        for device, names in remembered_models().get(path, {}).items()
+        for name in names
+        if name in FUNCTIONALS
+    )
 
 
 def remember_tuned(path: str, functionals: tuple[str, ...], device: str) -> None:
-    """Let a model follow what was timed for these functionals, besides those of before."""
+    """Let a model follow what was timed for these functionals on a device, and for no others."""
     models = remembered_models()
-    before = models.get(path, Tuned((), ()))
-    names = tuple(sorted({*before.functionals, *functionals}))
-    models[path] = Tuned(names, tuple(sorted({*before.devices, device})))
+    models[path] = {**models.get(path, {}), device: functionals}
     write_tuned(models)
+    choices_changed()
 
 
 def write_tuned(models: Mapping[str, Tuned]) -> None:
     """Replace the file in one step."""
-    held = {name: vars(entry) for name, entry in models.items()}
-    text = json.dumps({"format": FORMAT, "models": held}, indent=1)
+    text = json.dumps({"format": FORMAT, "models": models}, indent=1)
     try:
         replace_file(tuned_file(), text.encode())
     except OSError as error:
         said = f"{tuned_file()}: cannot be written ({error.strerror}); it is not remembered"
         warnings.warn(f"{said}; set {ENVIRONMENT} to a folder of yours", stacklevel=2)
+
+
+def forget_timed(which: str) -> int:
+    """Forget what was timed for a functional, or ``ALL`` with the tuned models; how many choices.
+
+    What this process compiled by them is made anew when it runs again. Raises ``UsageError`` for
+    an unknown functional.
+    """
+    before = remembered()
+    if which != ALL:
+        functional(which)
+    kept = [one for one in before if which not in (ALL, one.functional)]
+    if len(kept) < len(before):
+        write_records(kept)
+    if which == ALL:
+        write_tuned({})
+    choices_changed()
+    return len(before) - len(kept)

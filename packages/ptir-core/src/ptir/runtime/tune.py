@@ -1,7 +1,8 @@
 """Tuning a model: every functional of its programs is timed with each of its implementations.
 
 What was timed goes to the records of ``ptir.passes.remembered``, and that it was done for the model
-beside them; the next time it is loaded, its calls follow what was fastest.
+beside them. From then on its calls follow what was fastest: those of the model that was tuned, and
+of every one that is loaded later.
 """
 
 from __future__ import annotations
@@ -21,11 +22,11 @@ from ptir.errors import UnsupportedError
 from ptir.ir.program import Program
 from ptir.ops.implementations import FUNCTIONALS
 from ptir.ops.overriding import active_overrides, in_force
-from ptir.ops.policies import Override, Policy, origin
+from ptir.ops.policies import Override, Overrides, Policy, merged, origin
 from ptir.passes import PassContext, optimize
 from ptir.passes.benchmark import kernel_version
 from ptir.passes.remembered import TuningRecord, remembered
-from ptir.passes.tuned import remember_tuned
+from ptir.passes.tuned import remember_tuned, tuned_overrides
 from ptir.runtime.explain import USUAL
 from ptir.runtime.recorded import recorded_step
 from ptir.runtime.steps import CHUNKS
@@ -74,7 +75,7 @@ def tune(
     batch: int = 1,
     heard: Callable[[Chosen], object] = lambda chosen: None,
 ) -> TuneReport:
-    """Time the implementations of every functional in the model's programs, and remember the best.
+    """Time the implementations of every functional in the model's programs, and follow the best.
 
     The programs are those of prompts and decoding steps of ``batch`` rows, on caches for up to
     ``tokens`` tokens, or of ``batch`` images. What the model, the environment or the caller asks
@@ -90,9 +91,28 @@ def tune(
     require_writable("what is timed")
     began = time.perf_counter()
     programs = list(programs_of(model, tokens, batch))
+    with _untuned(model):
+        chosen, records = _timed(programs, model, heard)
+        decided = sorted({one.functional for one in records if one.decided})
+        with model.policies():
+            before = _forms(programs, model, ())
+            after = {name: _forms(programs, model, (name,)) for name in decided}
+    left = _added(before, after, _held_twice)
+    kept = tuple(name for name in decided if name not in left)  # others follow their defaults
+    grown = _added(before, {name: after[name] for name in kept}, _resident)
+    path = str(model.checkpoint.path)
+    remember_tuned(path, kept, f"{model.target.backend.name}:{model.target.device.index}")
+    model.overrides = merged(tuned_overrides(path), _without_tuned(model.overrides))
+    seconds = time.perf_counter() - began
+    return TuneReport(len(programs), seconds, chosen, records, left, grown)
+
+
+def _timed(
+    programs: Sequence[Program], model: Model, heard: Callable[[Chosen], object]
+) -> tuple[tuple[Chosen, ...], tuple[TuningRecord, ...]]:
+    """What is chosen for the calls of programs, timed where it was not, and all records of it."""
     source = origin("tune", "ptir tune")
     asked = [Override(name, Policy("benchmark", cache=KEPT), origin=source) for name in FUNCTIONALS]
-    model.overrides = tuple(one for one in model.overrides if one.origin.rank != source.rank)
     chosen: dict[Chosen, None] = {}
     with model.policies(), in_force(asked):
         for program in programs:
@@ -100,7 +120,7 @@ def tune(
                 if one not in chosen:
                     chosen[one] = None
                     heard(one)
-    names = tuple(sorted({one.functional for one in chosen}))
+    names = {one.functional for one in chosen}
     where = model.target.backend.name, model.target.device.name
     version = kernel_version(_context(model))
     records = tuple(
@@ -108,16 +128,23 @@ def tune(
         for one in remembered()
         if (one.backend, one.device, one.version) == (*where, version) and one.functional in names
     )
-    decided = {one.functional for one in records if one.decided}
-    with model.policies():
-        before = _forms(programs, model, ())
-        after = {name: _forms(programs, model, (name,)) for name in sorted(decided)}
-    left = _added(before, after, _held_twice)
-    kept = tuple(sorted(decided - {*left}))  # the others follow their defaults anyway
-    grown = _added(before, {name: after[name] for name in kept}, _resident)
-    remember_tuned(str(model.checkpoint.path), kept, str(model.target))
-    seconds = time.perf_counter() - began
-    return TuneReport(len(programs), seconds, tuple(chosen), records, left, grown)
+    return (*chosen,), records
+
+
+@contextmanager
+def _untuned(model: Model) -> Iterator[None]:
+    """Inside, the model follows nothing that was timed before."""
+    before = model.overrides
+    model.overrides = _without_tuned(before)
+    try:
+        yield
+    finally:
+        model.overrides = before
+
+
+def _without_tuned(given: Overrides) -> Overrides:
+    rank = origin("tune").rank
+    return tuple(one for one in given if one.origin.rank != rank)
 
 
 @dataclass(frozen=True)
