@@ -27,7 +27,7 @@ from ptir.backend import registry
 from ptir.backend.contract import Target
 from ptir.errors import UnsupportedError
 from ptir.ir.program import Program
-from ptir.ops.implementations import BACKEND, FUNCTIONALS, PORTABLE
+from ptir.ops.implementations import BACKEND, FUNCTIONALS
 from ptir.ops.policies import Override, Policy
 from ptir.passes import PassContext, timing
 from ptir.passes.raise_composites import raise_composites
@@ -178,12 +178,20 @@ def candidates(case: Case, context: PassContext) -> dict[str, Program]:
     return found
 
 
+def preferred(case: Case) -> str:
+    """What a backend without a kernel of its own takes."""
+    program = case.program()
+    (call,) = (one for one in program.main.instructions if one.op == "composite")
+    types = [program.main.types[operand] for operand in call.operands]
+    return FUNCTIONALS[case.functional].default(types, call.attributes)[0]
+
+
 def measure(case: Case, target: Target, rounds: int) -> Iterator[Row]:
     """A row for each implementation of a case, the default first."""
     context = PassContext(target.backend, target.device)
     timing.ROUNDS = rounds
     times, _ = timing.run_times(candidates(case, context), context)
-    default = BACKEND if BACKEND in times else PORTABLE
+    default = BACKEND if BACKEND in times else preferred(case)
     known = FUNCTIONALS[case.functional].implementations
     for name in sorted(times, key=lambda name: name != default):
         pairs = zip(times[default], times[name], strict=True)

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import ptir
+from devices import device
 from ptir import events
 from ptir import functional as F
 from ptir.capture.plan import PLANS
@@ -244,6 +245,41 @@ def test_exact_implementations_give_every_bit_of_the_portable_one(case: str) -> 
         pairs = zip(run(found, one.name, "ref"), run(found, PORTABLE, "ref"), strict=True)
         for mine, portable in pairs:
             assert mine.tobytes() == portable.tobytes(), case
+
+
+@pytest.mark.parametrize(
+    ("window", "strides", "implementation"),
+    [
+        (3, 1, "separable"),
+        ((3, 5), 1, "separable"),
+        (13, 4, "separable"),
+        (2, 2, "portable"),  # as ResNet's and VGG's: nothing is saved
+        (3, 2, "portable"),
+        ((1, 7), 1, "portable"),
+    ],
+)
+def test_large_windows_are_folded_in_turn(window: Any, strides: int, implementation: str) -> None:
+    program = ptir.capture(
+        lambda x: F.max_pool2d(x, window, strides=strides), ptir.spec("f32", 2, 15, 16, 3)
+    )
+    (call,) = program.main.instructions
+    found = FUNCTIONALS["max_pool2d"].default(program.inputs, call.attributes)
+    assert found[0] == implementation
+
+
+def test_default_of_large_windows_gives_every_bit_of_the_portable_one() -> None:
+    target = device("c")
+    x = np.round(np.random.default_rng(4).normal(size=(2, 9, 10, 3)) * 2).astype("f4")
+    x[0, 3, 4:7], x[1, 8, 2, 1], x[1, 2, 3] = -0.0, np.nan, -np.inf
+    pool = ptir.jit(lambda x: (F.max_pool2d(x, 5, strides=1, padding=2), F.max_pool2d(x, (3, 4))))
+    found = pool(ptir.tensor(x, backend=target))
+    (plan,) = pool.plans
+    used = {i.location.implementation for i in plan.optimized.main.instructions}
+    assert used == {"separable", "portable"}
+    with ptir.overrides(max_pool2d="force=portable"):
+        wanted = pool(ptir.tensor(x, backend=target))
+    for one, other in zip(found, wanted, strict=True):
+        assert one.numpy().tobytes() == other.numpy().tobytes()
 
 
 def test_every_alternative_has_a_case() -> None:

@@ -14,6 +14,7 @@ from ptir.ir.program import Block, Port, Program
 from ptir.ops.implementations import (
     FUNCTIONALS,
     Implementation,
+    always,
     define_functional,
     register,
 )
@@ -106,6 +107,47 @@ def test_claimed_composite_keeps_its_lowering(context: PassContext, backend) -> 
     backend.refuses = claim("inner_test")
     assert chosen(select(program("inner_test"), context)) == ("backend", ops(INNER))
     assert "implementation" not in backend.asked[0].attributes
+
+
+def test_what_is_preferred_for_a_call_is_its_default_unless_the_backend_claims_it(
+    context: PassContext, backend
+) -> None:
+    def fours(types: tuple[TensorType, ...], attributes: Attributes) -> str | None:
+        return "four elements" if types[0].size == 4 else None
+
+    def added(name: str, preferred, supports=always) -> None:
+        lower = lambda t, a: unary("sin")  # noqa: E731
+        given = {"supports": supports, "accuracy": "exact", "preferred": preferred}
+        register(Implementation("inner_test", name, lower, **given))
+
+    added("unfit", lambda t, a: "every call", supports=lambda t, a: "no call")
+    added("fours", fours)
+    heard: list[events.Event] = []
+    remove = events.subscribe(heard.append)
+    assert chosen(select(program("inner_test"), context)) == ("fours", ["sin"])
+    remove()
+    (told,) = (one for one in heard if isinstance(one, events.ImplementationChosen))
+    assert told.reason.startswith("four elements; ")
+    context.overrides = force("portable")
+    assert chosen(select(program("inner_test"), context))[0] == "portable"
+    context.overrides = (Override("inner_test", Policy()),)
+    assert chosen(select(program("inner_test"), context))[0] == "fours"
+    backend.refuses = claim("inner_test")
+    assert chosen(select(program("inner_test"), context)) == ("backend", ops(INNER))
+
+
+def test_a_preference_that_raises_is_named_and_passed_over(context: PassContext) -> None:
+    made = {"accuracy": "exact", "preferred": lambda t, a: a["epsilon"].nothing}
+    register(Implementation("inner_test", "raises", lambda t, a: unary("sin"), **made))
+    with pytest.warns(RuntimeWarning, match=r"inner_test\(f32\[4\]\): .*AttributeError.*portable"):
+        after = select(program("inner_test", epsilon=0.5), context)
+    assert chosen(after)[0] == "portable"
+
+
+def test_only_what_is_exact_may_be_preferred() -> None:
+    made = Implementation("inner_test", "near", lower_portable, preferred=lambda t, a: "always")
+    with pytest.raises(PluginError, match="'near' is preferred for some calls and reordered"):
+        register(made)
 
 
 def test_force_wins_over_the_claim(context: PassContext, backend) -> None:

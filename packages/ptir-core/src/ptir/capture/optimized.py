@@ -26,7 +26,7 @@ from ptir.backend.disk_cache import Damaged, DiskCache
 from ptir.backend.folders import ENVIRONMENT
 from ptir.ir.location import Location
 from ptir.ir.program import Block, Program
-from ptir.ops.implementations import FUNCTIONALS
+from ptir.ops.implementations import FUNCTIONALS, never
 from ptir.ops.policies import Overrides
 from ptir.passes.context import Derivation, PassContext
 from ptir.passes.pipeline import PLUGGED, optimize, pipeline_key
@@ -109,6 +109,10 @@ def _asked(overrides: Overrides) -> str | None:
         modules = (getattr(lower, "__module__", "") for lower in lowerings)
         if one.policy.kind == "benchmark" or not all(m.startswith("ptir.") for m in modules):
             return None
+    every = (one for found in FUNCTIONALS.values() for one in found.implementations.values())
+    preferred = (one.preferred for one in every if one.preferred is not never)
+    if not all(getattr(one, "__module__", "").startswith("ptir.") for one in preferred):
+        return None
     tuned = any(one.policy.kind == "tuned" for one in overrides)
     return repr([*map(str, overrides), records_state() if tuned else ""])
 

@@ -23,9 +23,11 @@ from ptir.ops.implementations import (
     Accuracy,
     Implementation,
     Lower,
+    Preferred,
     Supports,
     always,
     define_functional,
+    never,
     register,
 )
 from ptir.ops.implementations import functional as functional_named
@@ -63,18 +65,20 @@ def implementation(
     *,
     supports: Supports = always,
     accuracy: Accuracy = "reordered",
+    preferred: Preferred = never,
 ) -> Callable[[Lowering], Lowering]:
     """Add the decorated lowering to a functional under ``name``; its docstring describes it.
 
     ``supports(operand types, attributes)`` says why a call cannot use it, or None; ``accuracy`` is
-    one of ``ACCURACIES``. Raises ``PluginError`` for a taken name and ``UsageError`` for an unknown
-    functional.
+    one of ``ACCURACIES``; ``preferred(operand types, attributes)`` says why it is the default of a
+    call, or None, and may do so where it is exact. Raises ``PluginError`` for a taken name and
+    ``UsageError`` for an unknown functional.
     """
 
     def decorate(function: Lowering) -> Lowering:
         doc = (function.__doc__ or "").strip().partition("\n")[0]
         made = lowering(function, supports)
-        register(Implementation(functional, name, made, doc, supports, accuracy))
+        register(Implementation(functional, name, made, doc, supports, accuracy, preferred))
         return function
 
     return decorate

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from ptir.capture import Tensor, call
 from ptir.functional.check import Checked
 from ptir.functional.define import composite, functional, implementation
 from ptir.functional.window import Padding, Pair, checked_window
-from ptir.ir.attributes import Literal
+from ptir.ir.attributes import Attributes, Literal
 from ptir.ops.signature import Measure
 from ptir.ops.sliding import window_dimensions
+from ptir.types import TensorType
 
 Two = tuple[int, int]
 
@@ -88,7 +90,19 @@ def _in_turn(
     return _reduce(kind, rows, (down, 1), (step_h, 1), (top, 0), (bottom, 0), (space_h, 1))
 
 
-@implementation("max_pool2d", "separable", accuracy="exact")
+def _fewer_in_turn(types: Sequence[TensorType], attributes: Attributes) -> str | None:
+    """Why windows are folded in turn: where that saves a third of the comparisons.
+
+    With less to save, what W leaves for H, which goes through memory, costs more than it gains.
+    """
+    (down, across), (step, _) = attributes["window"], attributes["strides"]
+    at_once, in_turn = down * across, across * min(step, down) + down
+    if 3 * in_turn > 2 * at_once:
+        return None
+    return f"{in_turn} comparisons for a window of {down} x {across}, not {at_once}"
+
+
+@implementation("max_pool2d", "separable", accuracy="exact", preferred=_fewer_in_turn)
 def _max_pool2d_separable(
     x: Tensor, *, window: Two, strides: Two, low: Two, high: Two, dilation: Two
 ) -> Tensor:

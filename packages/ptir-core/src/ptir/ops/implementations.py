@@ -35,6 +35,14 @@ OWN: Final = "own"
 """Reported for a composite that no table knows: it keeps the lowering that it came with."""
 
 
+Preferred = Callable[[Sequence[TensorType], Attributes], "str | None"]
+
+
+def never(types: Sequence[TensorType], attributes: Attributes) -> str | None:
+    """The ``preferred`` predicate of an implementation that is taken only where it is asked for."""
+    return None
+
+
 def always(types: Sequence[TensorType], attributes: Attributes) -> str | None:
     """The ``supports`` predicate of an implementation without conditions."""
     return None
@@ -45,7 +53,9 @@ class Implementation:
     """One lowering of a functional: ``lower(operand types, attributes)`` gives a closed block.
 
     ``supports`` returns why a call cannot use it, or None. ``accuracy`` says how its results may
-    differ from the portable ones.
+    differ from the portable ones. ``preferred`` returns why a call is better computed so than by
+    the portable lowering, wherever it runs, or None: then it is the default, unless the backend has
+    a kernel. That needs results that are the same to the bit.
     """
 
     functional: str
@@ -54,6 +64,7 @@ class Implementation:
     doc: str = ""
     supports: Supports = field(default=always, compare=False)
     accuracy: Accuracy = "reordered"
+    preferred: Preferred = field(default=never, compare=False)
 
 
 @dataclass(frozen=True)
@@ -74,6 +85,14 @@ class Functional:
             return ()
         parameters = inspect.signature(inspect.unwrap(portable.lower)).parameters.values()
         return tuple(p.name for p in parameters if p.kind is p.KEYWORD_ONLY)
+
+    def default(self, types: Sequence[TensorType], attributes: Attributes) -> tuple[str, str]:
+        """What a call uses where nobody asks and the backend has no kernel, and why."""
+        for one in self.implementations.values():
+            reason = one.preferred(types, attributes)
+            if reason is not None and one.supports(types, attributes) is None:
+                return one.name, reason
+        return PORTABLE, ""
 
 
 FUNCTIONALS: Final[dict[str, Functional]] = {}
@@ -98,7 +117,15 @@ def define_functional(name: str, doc: str, shapes: CallShapes | None = None) -> 
 
 
 def register(implementation: Implementation) -> Implementation:
-    """Add an implementation to its functional; unknown functionals and taken names are errors."""
+    """Add an implementation to its functional; unknown functionals and taken names are errors.
+
+    One that is preferred for some calls must be exact: what nobody asked for changes no bit.
+    """
+    if implementation.preferred is not never and implementation.accuracy != "exact":
+        raise PluginError(
+            f"{implementation.functional}: implementation {implementation.name!r} is preferred for"
+            f" some calls and {implementation.accuracy}; only exact ones may be a default"
+        )
     table = functional(implementation.functional).implementations
     if implementation.name in table or implementation.name == BACKEND:
         raise PluginError(

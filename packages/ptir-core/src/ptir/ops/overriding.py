@@ -1,7 +1,8 @@
 """The overrides in force: those of plugins, of the environment, of models, of ``with`` blocks.
 
 ``RANKS`` in ``ptir.ops.policies`` is their precedence. What decides about a call is the strongest
-override that fits it; without one the backend's claim decides, else the portable lowering is taken.
+override that fits it; without one the backend's claim decides, else which implementation is
+preferred for the call, else the portable lowering is taken.
 """
 
 from __future__ import annotations

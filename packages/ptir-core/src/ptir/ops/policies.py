@@ -36,7 +36,8 @@ REMEMBERED: Final = 64
 class Policy:
     """How a functional's implementation is chosen.
 
-    ``default`` takes the backend's claim, else ``portable``; ``force`` takes ``implementation``;
+    ``default`` takes the backend's claim, else what is preferred for the call, else ``portable``;
+    ``force`` takes ``implementation``;
     ``benchmark`` times all that apply and keeps at most ``cache`` results per functional; ``tuned``
     takes what was timed before and times nothing.
     """

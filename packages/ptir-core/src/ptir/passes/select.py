@@ -1,4 +1,4 @@
-"""Settles which implementation every composite uses: forced, timed, the backend's own, portable.
+"""Settles which implementation every composite uses: forced, timed, the backend's own, preferred.
 
 A composite that the backend takes keeps its lowering and gets ``implementation = "backend"``; any
 other gets the chosen lowering in place of its own, and the chosen name. One that has a functional's
@@ -167,7 +167,15 @@ class _Selection:
         reason = self._refusal(call)
         if reason is None:
             return BACKEND, f"{self._context.backend.name} takes it"
-        return PORTABLE if call.query.name in FUNCTIONALS else OWN, reason
+        if call.query.name not in FUNCTIONALS:
+            return OWN, reason
+        try:
+            chosen, why = FUNCTIONALS[call.query.name].default(call.types, call.attributes)
+        except Exception as error:  # noqa: BLE001  nobody chose it: it may not end what others do
+            said = f"{call}: what an implementation is preferred for failed: {cause(error)}"
+            warnings.warn(f"{said}; the portable one is taken", RuntimeWarning, stacklevel=2)
+            return PORTABLE, reason
+        return chosen, f"{why}; {reason}" if why else reason
 
     def _refusal(self, call: _Call) -> str | None:
         if self._context.check_indices and _has_indices(call.lowering):
