@@ -38,6 +38,9 @@ def test_dump_shows_each_pass_and_where_rules_fired(command: Command, tmp_path: 
     runs = command("dump", folder, "--passes", "--context", 8, "--json").value
     assert [run["pass"] for run in runs][:4] == ["canonicalize", "cse", "dce", "raise"]
     assert {"rule", "op", "location"} == set(runs[0]["firings"][0])
+    # Nobody wrote what a command calls: lines are those of the model, and not of click.
+    files = {Path(one["location"]["file"]).name for run in runs for one in run["firings"]}
+    assert "llama.py" in files and "core.py" not in files
     last = text[text.rindex("ptir 1.0") :].partition("\n#")[0]
     assert ptir.parse(last) == ptir.parse(
         command("dump", folder, "--optimized", "--context", 8).out

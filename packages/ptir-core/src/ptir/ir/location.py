@@ -3,7 +3,8 @@
 A location takes no part in what a program means: not in equality, digests or the keys of plans.
 Two context variables say what is recorded now: the module that was entered (``entered``), and the
 place that a pass or a functional works at (``located``). Where neither is known, the caller's
-line outside the package is looked up.
+line outside the package is looked up. Where that is the command line, which calls what nobody
+wrote, it is the line of the model.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from ptir.errors import PtirError
 T = TypeVar("T")
 
 _PACKAGE: Final = str(Path(__file__).parent.parent) + os.sep
+_COMMANDS: Final = _PACKAGE + "cli" + os.sep
+_MODELS: Final = _PACKAGE + "models" + os.sep
 _ours: Final[set[str]] = set()
 """The package's own files, as far as they were met."""
 
@@ -49,7 +52,10 @@ class Location(NamedTuple):
     """Where an instruction comes from; what is not known is empty or 0."""
 
     file: str = ""
-    """Of the innermost caller outside the package; empty for a line of a program that was read."""
+    """Of the innermost caller outside the package; of the model where a command of ours is that.
+
+    Empty for a line of a program that was read.
+    """
     line: int = 0
     column: int = 0
     """Of a program that was read without locations; callers have none."""
@@ -129,15 +135,29 @@ def located(location: Location) -> _Set[Location | None]:
 def caller() -> Location:
     """The line of the innermost caller outside the package, and the module that was entered."""
     frame: FrameType | None = sys._getframe(1)
+    file = ""
     while frame is not None:
-        file = frame.f_code.co_filename
+        inner, file = file, frame.f_code.co_filename
         if file not in _ours:
             if not file.startswith(_PACKAGE):
+                file, line = (
+                    _model_line() if inner.startswith(_COMMANDS) else (file, frame.f_lineno)
+                )
                 path, layer = _scope.get()
-                return _made(Location, (file, frame.f_lineno, 0, path, layer, "", ""))
+                return _made(Location, (file, line, 0, path, layer, "", ""))
             _ours.add(file)
         frame = frame.f_back
     return UNKNOWN
+
+
+def _model_line() -> tuple[str, int]:
+    """The innermost line of a model's file that is being run; nothing where there is none."""
+    frame: FrameType | None = sys._getframe(2)
+    while frame is not None:
+        if frame.f_code.co_filename.startswith(_MODELS):
+            return frame.f_code.co_filename, frame.f_lineno
+        frame = frame.f_back
+    return "", 0
 
 
 def here() -> Location:
