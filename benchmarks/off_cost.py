@@ -97,7 +97,7 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--backend", default="c")
     parser.add_argument("--threads", type=int, default=2, help="of the C backend")
-    parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS))
+    parser.add_argument("--models", nargs="*", choices=MODELS, default=list(MODELS))
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--processes", type=int, default=20, help="pairs of `ptir --help`, doubled")
     parser.add_argument("--before", help="an earlier commit, whose `ptir --help` is timed too")

@@ -13,6 +13,7 @@ import ctypes
 import functools
 import itertools
 import threading
+import time
 from collections import deque
 from types import SimpleNamespace
 from typing import Any, ClassVar
@@ -38,10 +39,20 @@ class OutOfMemoryError(MemoryError):
 
 class Event:
     def __init__(self, stream: Stream) -> None:
-        self.stream, self.place = stream, stream.queued
+        self.stream, self.at = stream, -1.0
+        stream._add(self._pass)
+        self.place = stream.queued
+
+    def _pass(self) -> None:
+        self.at = time.perf_counter()
 
     def synchronize(self) -> None:
         self.stream._drain(self.place)
+
+
+def get_elapsed_time(before: Event, behind: Event) -> float:
+    assert 0 <= before.at <= behind.at, "an event that was not waited for has no time"
+    return 1e3 * (behind.at - before.at)
 
 
 class Stream:
@@ -175,6 +186,7 @@ class FakeCupy:
             runtime=runtime,
             driver=driver,
             memory=SimpleNamespace(OutOfMemoryError=OutOfMemoryError),
+            get_elapsed_time=get_elapsed_time,
             Device=functools.partial(Device, self),
             Stream=functools.partial(Stream, self),
             MemoryPool=lambda: SimpleNamespace(malloc=self.malloc),

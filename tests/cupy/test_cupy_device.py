@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 from fake_cupy import CUDADriverError, CUDARuntimeError, FakeCupy, OutOfMemoryError, Stream
 
 import ptir
+from ptir import events
 from ptir.backend.contract import Target
 from ptir.capture.creation import tensor
 from ptir.errors import CompileError, DeviceError, DeviceLost, OutOfMemory
@@ -152,6 +154,31 @@ def test_a_fetch_does_not_wait_for_what_comes_later(cupy: Target, fake: FakeCupy
     wait()
     assert found.tolist() == [7]
     assert made.stream.done < queued
+
+
+def test_kernels_are_timed_by_events_without_a_wait_between_them(
+    cupy: Target, fake: FakeCupy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = tensor(np.linspace(-1, 1, 12, dtype="f4").reshape(3, 4), backend=cupy)
+    run = ptir.jit(lambda x: (chain(x), x @ x.T))
+    plain = [one.numpy() for one in run(given)]
+    heard: list[events.Event] = []
+    remove = events.subscribe(heard.append)
+    clock = itertools.count(100)
+    monkeypatch.setattr("fake_cupy.time.perf_counter", lambda: float(next(clock)))
+    fake.calls.clear()
+    try:
+        with events.timing_parts():
+            timed = run(given)
+    finally:
+        remove()
+    waits = fake.calls.count("synchronize")
+    (told,) = (one for one in heard if isinstance(one, events.ProgramRun))
+    parts = run.plans[0].executable.explain().parts  # type: ignore[union-attr]
+    assert len(told.parts) == len(parts) >= 2
+    assert told.parts == pytest.approx([1.0] * len(parts)), "one event stands between two kernels"
+    assert waits <= 4, "both streams behind all kernels, and behind the run"
+    assert all(np.array_equal(a.numpy(), b) for a, b in zip(timed, plain, strict=True))
 
 
 def test_the_second_device_is_current_when_it_is_used(cupy: Target, fake: FakeCupy) -> None:

@@ -79,6 +79,8 @@ def test_pools_are_the_real_ones(cuda: Any, name: str) -> None:
 
 
 def test_what_is_used_of_the_others_is_there(cuda: Any) -> None:
+    require(cuda, "get_elapsed_time", PRETENDED.get_elapsed_time)
+    assert "milliseconds" in cuda.get_elapsed_time.__doc__
     assert "non_blocking" in inspect.signature(cuda.Stream).parameters
     for type in (cuda.MemoryPointer, cuda.pinned_memory.PinnedMemoryPointer):
         assert hasattr(type, "ptr")
