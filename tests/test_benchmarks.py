@@ -18,6 +18,7 @@ import pytest
 
 import ptir
 from devices import device
+from ptir import events
 from ptir.backend import registry
 from running import REF
 
@@ -74,6 +75,20 @@ def test_a_worker_answers_calls_and_its_end_is_an_error(measuring: Any) -> None:
     assert worker.call("prefill", [1, 2, 3]) > 0
     with pytest.raises(RuntimeError, match=r"the ptir worker ended with code \d+: see above"):
         worker.call("no_such_figure")
+
+
+def test_unhooked_runs_look_for_nobody_and_compute_the_same(measuring: Any) -> None:
+    peer = measuring("unhooked").Unhooked("random:gpt2-tiny", "ref", "f32", None)
+    heard: list[events.Event] = []
+    remove = events.subscribe(heard.append)
+    try:
+        assert peer.decode(2, False) > 0  # it starts the sequence, too
+        assert heard == []
+        assert peer.decode(2, True) > 0
+        assert sum(isinstance(one, events.ProgramRun) for one in heard) == 2
+    finally:
+        remove()
+    assert peer.looks(True) > 0 and peer.looks(False) > 0
 
 
 BUSY = "import threading; print('\"ready\"', flush=True); threading.Event().wait()"
