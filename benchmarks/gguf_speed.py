@@ -1,11 +1,13 @@
 """GGUF files beside llama.cpp: one file of each type, read by both, decoding and a prompt of 512.
 
-llama.cpp's own quantizer writes the files, from random weights in f16: GPT-2 124M, and a Llama of
-0.5B parameters (28 layers, 1,024 wide, 16 heads of 128, 8 of them of keys, 3,072 inner). Peers
+llama.cpp's own quantizer writes the files, from random weights in f16: GPT-2 124M, a Llama of 0.5B
+parameters (28 layers, 1,024 wide, 16 heads of 128, 8 of them of keys, 3,072 inner), and the
+families of ``measuring/shapes.py``, whose logits are first compared on files of few layers. Peers
 run in processes of their own and alternate; ratios are taken within a round, and the table shows
 medians and spreads. Needs ``pip install llama-cpp-python gguf``.
 
-    python benchmarks/gguf_speed.py --types Q8_0 Q4_K_M --json benchmarks/results/gguf-c.json
+    python benchmarks/gguf_speed.py --models llama-0.5b --json benchmarks/results/gguf-c.json
+    python benchmarks/gguf_speed.py --models qwen3.5-0.8b gemma4-e2b gpt-oss-4-layers
 """
 
 from __future__ import annotations
@@ -13,16 +15,20 @@ from __future__ import annotations
 import argparse
 import tempfile
 from collections import defaultdict
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
+import numpy as np
 from measuring.bars import Row
 from measuring.llama import quantized_file
 from measuring.models import DECODED, FAST, PROMPT, Seconds, add_round, tokens
 from measuring.probing import PIECES
 from measuring.reported import Reported
+from measuring.shapes import FAMILIES, write_shapes
 from measuring.workers import Worker
 from speed import has_llama
 
@@ -41,7 +47,6 @@ LLAMA: Final[dict[str, Any]] = {
     "hidden_act": "silu",
     "tie_word_embeddings": False,
 }
-MODELS: Final = ("gpt2", "llama-0.5b")
 
 TYPES: Final[dict[str, tuple[float, float]]] = {
     "Q8_0": (1.7, 1.9),
@@ -62,39 +67,92 @@ TYPES: Final[dict[str, tuple[float, float]]] = {
 """What llama.cpp calls a file, and the bars of decoding and of a prompt, over llama.cpp."""
 FAST_PROMPT: Final = {"Q8_0": 4.0, "Q4_0": 2.4, "Q4_K_M": 2.4}
 """The bars of a prompt with activations rounded to bytes (``--fast``), which llama.cpp's are."""
+ALIKE: Final = 0.1
+"""The most that logits may differ, over the largest: llama.cpp rounds activations to 8 bits."""
+PLAIN_ALIKE: Final = 0.05
+"""The same of a file in f16: it rounds them to that, and keys and values."""
+COMPARED: Final = 24
+"""Tokens of the prompt after which logits are compared."""
 
 
-def plain_file(model: str, folder: Path) -> Path:
-    """A model of random weights as a GGUF file in f16; what is there already is kept."""
+@dataclass(frozen=True)
+class Measured:
+    """A model: its tokens, what writes it in f16, and the types that it is measured in.
+
+    ``bars`` are those of decoding and of a prompt, where those of a type do not hold. ``short``
+    writes the same with few layers, where logits are compared.
+    """
+
+    vocabulary: int
+    write: Callable[[Path], Path]
+    types: tuple[str, ...] = tuple(TYPES)
+    bars: tuple[float, float] | None = None
+    short: Callable[[Path], Path] | None = None
+
+    def bars_of(self, kind: str) -> tuple[float, float]:
+        """What decoding and a prompt have to reach."""
+        return self.bars or TYPES[kind]
+
+
+def _gpt2(path: Path) -> Path:
+    from ptir.runtime.gguf_file import save_gguf
+    from ptir.runtime.specs import resolve
+    from ptir.types import F16
+
+    return save_gguf(resolve("random:gpt2"), path, dtype=F16)
+
+
+def _llama(path: Path) -> Path:
     from ptir.checkpoint import Checkpoint
     from ptir.models import definition
     from ptir.params.source import RandomSource
     from ptir.runtime.gguf_file import save_gguf
-    from ptir.runtime.specs import parameter_types, resolve
+    from ptir.runtime.specs import parameter_types
     from ptir.types import F16
 
-    path = folder / f"{model}-f16.gguf"
-    if path.exists():
-        return path
-    if model == "gpt2":
-        checkpoint = resolve("random:gpt2")
-    else:
-        types = parameter_types(definition("llama"), LLAMA)
-        source = RandomSource(
-            types,
-            seed=0,
-            scale_fn=lambda name, type_: 0.02,
-            offset_fn=lambda name, type_: float("norm" in name),
-        )
-        checkpoint = Checkpoint(Path(model), LLAMA, {}, {}, source, None, ())
+    source = RandomSource(
+        parameter_types(definition("llama"), LLAMA),
+        seed=0,
+        scale_fn=lambda name, type_: 0.02,
+        offset_fn=lambda name, type_: float("norm" in name),
+    )
+    checkpoint = Checkpoint(path, LLAMA, {}, {}, source, None, ())
     return save_gguf(checkpoint, path, dtype=F16)
 
 
-def rows_of(model: str, kind: str, path: Path, given: argparse.Namespace) -> list[Row]:
+def _family(name: str) -> Measured:
+    """A family of 2026, in the types that people run it in."""
+    whole, short = FAMILIES[name]
+    types = ("MXFP4_MOE",) if whole.keys.get("expert_count") else ("Q8_0", "Q4_K_M")
+    write, write_short = (partial(write_shapes, shapes) for shapes in (whole, short))
+    return Measured(whole.vocabulary, write, types, (1.3, 1.1), write_short)
+
+
+MODELS: Final[Mapping[str, Measured]] = {
+    "gpt2": Measured(50257, _gpt2),
+    "llama-0.5b": Measured(LLAMA["vocab_size"], _llama),
+    **{name: _family(name) for name in FAMILIES},
+}
+KINDS: Final = list(dict.fromkeys(kind for model in MODELS.values() for kind in model.types))
+"""All types, of which each model has its own."""
+
+
+def file_of(name: str, write: Callable[[Path], Path], kind: str, folder: Path) -> Path:
+    """A model as a file of a type, for which it is written in f16; what is there is kept."""
+    plain, path = folder / f"{name}-F16.gguf", folder / f"{name}-{kind}.gguf"
+    if not path.exists() and not plain.exists():
+        write(plain)
+    return path if kind == "F16" else quantized_file(plain, path, kind)
+
+
+def rows_of(model: str, kind: str, folder: Path, given: argparse.Namespace) -> list[Row]:
     """Decoding and a prompt of one file."""
-    piece = tokens(DECODED // PIECES)
-    prompt = [token % LLAMA["vocab_size"] for token in tokens(PROMPT)]
-    piece = [token % LLAMA["vocab_size"] for token in piece]
+    measured, subject = MODELS[model], f"{model} {kind}"
+    alike = compared(subject, model, kind, folder, given) if measured.short else []
+    vocabulary = measured.vocabulary
+    path = file_of(model, measured.write, kind, folder)
+    prompt = [token % vocabulary for token in tokens(PROMPT)]
+    piece = [token % vocabulary for token in tokens(DECODED // PIECES)]
     given_as = {"backend": given.backend, "dtype": "f32", "quant": None, "model": str(path)}
     with ExitStack() as stack:
         peers = {
@@ -113,11 +171,40 @@ def rows_of(model: str, kind: str, path: Path, given: argparse.Namespace) -> lis
             add_round(seconds if number else {}, peers, piece, prompt, given.threads)
         held = peers["ptir"].call("facts")["weight_bytes"]
         stored = peers["llama.cpp"].call("facts")["weight_bytes"]
-    return list(_table(f"{model} {kind}", kind, seconds, held, stored))
+    return [*alike, *_table(subject, measured.bars_of(kind), kind, seconds, held, stored)]
+
+
+def compared(
+    subject: str, model: str, kind: str, folder: Path, given: argparse.Namespace
+) -> list[Row]:
+    """How far logits are from llama.cpp's; raises ``RuntimeError`` where it is another model."""
+    short = MODELS[model].short
+    assert short is not None, "only models that have a short form are compared"
+    rows = []
+    for one, most in (("F16", PLAIN_ALIKE), (kind, ALIKE)):
+        apart = _apart(file_of(f"{model}-short", short, one, folder), given)
+        figure = f"logits, largest difference in {one}"
+        if not apart <= most:
+            raise RuntimeError(f"{subject}: {figure}: {apart:.3f}; at most {most} may be")
+        rows.append(Row(subject, figure, [apart], "", most, at_most=True))
+    return rows
+
+
+def _apart(path: Path, given: argparse.Namespace) -> float:
+    """The largest difference of logits, over the largest of them."""
+    prompt = [token % 1024 for token in tokens(COMPARED)]
+    given_as = {"backend": given.backend, "dtype": "f32", "quant": None, "model": str(path)}
+    with (
+        Worker("ptir", given.threads, **given_as) as ours,
+        Worker("llama.cpp", path=str(path), threads=given.threads) as llama,
+    ):
+        own, theirs = (np.array(peer.call("logits", prompt)) for peer in (ours, llama))
+    return float(np.abs(own - theirs).max() / np.abs(theirs).max())
 
 
 def _table(
     subject: str,
+    wanted: tuple[float, float],
     kind: str,
     seconds: Seconds,
     held: int,
@@ -136,7 +223,7 @@ def _table(
                 "tok/s",
             )
         )
-    for what, bar in zip(("decode", "prefill"), TYPES[kind], strict=True):
+    for what, bar in zip(("decode", "prefill"), wanted, strict=True):
         rows.append(Row(subject, f"{what}, x llama.cpp", _ratios(seconds, "ptir", what), "x", bar))
     if FAST in seconds:
         for what, least in (("decode", None), ("prefill", FAST_PROMPT.get(kind))):
@@ -162,8 +249,8 @@ def arguments() -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--backend", default="c")
-    parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS))
-    parser.add_argument("--types", nargs="+", choices=TYPES, default=list(TYPES))
+    parser.add_argument("--models", nargs="+", choices=MODELS, default=["gpt2", "llama-0.5b"])
+    parser.add_argument("--types", nargs="+", choices=KINDS, default=KINDS)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--fast", action="store_true", help="with rounded activations beside")
@@ -184,10 +271,9 @@ def main() -> None:
         folder = given.folder or Path(scratch)
         folder.mkdir(parents=True, exist_ok=True)
         for model in given.models:
-            plain = plain_file(model, folder)
-            for kind in given.types:
-                path = quantized_file(plain, folder / f"{model}-{kind}.gguf", kind)
-                reported.add(partial(rows_of, model, kind, path, given))
+            for kind in MODELS[model].types:
+                if kind in given.types:
+                    reported.add(partial(rows_of, model, kind, folder, given))
     reported.judge()
 
 

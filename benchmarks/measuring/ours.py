@@ -67,6 +67,11 @@ class Ours:
             self._session.advance(active, ahead=left)
         return time.perf_counter() - began
 
+    def logits(self, tokens: list[int]) -> list[float]:
+        """The logits after the last token."""
+        found: list[float] = np.asarray(self._fresh().prefill([tokens]))[0].tolist()
+        return found
+
     def keep(self, name: str, position: int, rows: int = 1) -> None:
         """Start sequences with ``position`` tokens each under a name, beside others."""
         from ptir.runtime.session import Session
