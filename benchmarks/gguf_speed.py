@@ -69,7 +69,7 @@ FAST_PROMPT: Final = {"Q8_0": 4.0, "Q4_0": 2.4, "Q4_K_M": 2.4}
 """The bars of a prompt with activations rounded to bytes (``--fast``), which llama.cpp's are."""
 ALIKE: Final = 0.1
 """The most that logits may differ, over the largest: llama.cpp rounds activations to 8 bits."""
-PLAIN_ALIKE: Final = 0.05
+PLAIN_ALIKE: Final = 0.01
 """The same of a file in f16: it rounds them to that, and keys and values."""
 COMPARED: Final = 24
 """Tokens of the prompt after which logits are compared."""

@@ -29,11 +29,16 @@ CONTEXT: Final = 4096
 
 @dataclass(frozen=True)
 class Shapes:
-    """A model: its architecture, the keys behind that prefix, and the shapes of its tensors."""
+    """A model: its architecture, the keys behind that prefix, and the shapes of its tensors.
+
+    ``sharp`` is the middle of the weights that norms of queries and keys have: scores that are not
+    divided by the root of a head's size are as large as others with less than 1.
+    """
 
     architecture: str
     keys: Mapping[str, Any]
     tensors: Mapping[str, Shape]
+    sharp: float = 1.0
 
     @property
     def vocabulary(self) -> int:
@@ -168,6 +173,7 @@ def gemma4(layers: int = 35, sharing: int = 20, vocabulary: int = 262144) -> Sha
             per_layer_proj_norm=(own,),
             rope_freqs=(wide // 2,),
         ),
+        sharp=0.25,
     )
 
 
@@ -259,7 +265,7 @@ def write_shapes(shapes: Shapes, path: Path, kind: str = "F16", seed: int = 0) -
             name,
             "F32" if _small(name, shape) else kind,
             shape,
-            partial(_numbers, name, shape, draws, "F32" if _small(name, shape) else kind),
+            partial(_numbers, shapes, name, draws, "F32" if _small(name, shape) else kind),
         )
         for name, shape in shapes.tensors.items()
     ]
@@ -271,13 +277,13 @@ def _small(name: str, shape: Shape) -> bool:
     return len(shape) == 1 or "bias" in name or "conv1d" in name or "gate_inp" in name
 
 
-def _numbers(name: str, shape: Shape, draws: np.random.Generator, kind: str) -> Iterator[Array]:
+def _numbers(shapes: Shapes, name: str, draws: np.random.Generator, kind: str) -> Iterator[Array]:
     """Numbers such as a model has: norms near 1, decays below 0, frequencies some of which stop."""
-    size = math.prod(shape)
+    size = math.prod(shapes.tensors[name])
     if name == "rope_freqs.weight":  # a quarter of the pairs rotates
         yield np.where(np.arange(size) < size // 4, 1.0, 1e30).astype(np.float32)
         return
-    middle, spread = _distribution(name)
+    middle, spread = _distribution(name, shapes.sharp)
     for first in range(0, size, CHUNK):
         found = draws.standard_normal(min(CHUNK, size - first), np.float32)
         found *= np.float32(spread)
@@ -285,8 +291,10 @@ def _numbers(name: str, shape: Shape, draws: np.random.Generator, kind: str) -> 
         yield found.astype(np.float16) if kind == "F16" else found
 
 
-def _distribution(name: str) -> tuple[float, float]:
+def _distribution(name: str, sharp: float) -> tuple[float, float]:
     """The middle and the deviation of a tensor's numbers."""
+    if name.endswith(("attn_q_norm.weight", "attn_k_norm.weight")):
+        return sharp, 0.1 * sharp
     if name.endswith(("norm.weight", "layer_output_scale.weight")):
         return 1.0, 0.1
     if name.endswith("ssm_a"):

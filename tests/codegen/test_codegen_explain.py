@@ -11,7 +11,7 @@ from paper import TARGET, compiled
 
 import ptir
 from ptir import functional as F
-from ptir.backend.explanation import Access, Explanation, Part, locations_of
+from ptir.backend.explanation import Access, Explanation, Part, locations_of, read_sizes
 from ptir.capture.plan import plan_for
 from ptir.codegen.compile import Compiled
 from ptir.codegen.explain import explain
@@ -197,6 +197,30 @@ def test_a_lookup_reads_the_rows_that_it_takes() -> None:
     (part,) = parts_of(lambda table, rows: F.take(table, rows, axis=0) * 2.0, table, rows)
     assert set(part.reads) == {Access(0, 3 * 32 * 4), Access(1, 3 * 4)}
     assert [access.nbytes for access in part.writes] == [3 * 32 * 4]
+
+
+def test_a_lookup_in_a_table_of_few_bits_reads_the_rows_that_it_takes() -> None:
+    def looked_up(words: ptir.Tensor, scale: ptir.Tensor, ids: ptir.Tensor) -> ptir.Tensor:
+        table = F.dequantize(words, scale, scale * -128.0, bits=8, group=32, axis=1)
+        return F.take(table, ids, axis=0)
+
+    kernels = parts_of(looked_up, spec("u32", 640, 16), spec("f32", 640, 2), spec("i32", 2))
+    read = {access.value: access.nbytes for part in kernels for access in part.reads}
+    assert read == {0: 2 * 16 * 4, 1: 2 * 2 * 4, 2: 2 * 4}
+
+
+@pytest.mark.parametrize(("chosen", "share"), [(3, 3), (12, 8)])
+def test_weights_of_experts_are_read_of_as_many_as_are_chosen(chosen: int, share: int) -> None:
+    program = ptir.capture(
+        lambda x, w, c: F.expert_linear(x, w, c, experts=8),
+        spec("f32", 1, 32),
+        spec("f32", 128, 32),
+        spec("i32", 1, chosen),
+    )
+    (made,) = (one for one in program.main.instructions if one.name == "expert_linear")
+    types = [program.main.types[value] for value in made.operands]
+    sizes = read_sizes(made, types, made.types[0].size)
+    assert sizes == (32, 128 * 32 * share // 8, chosen)
 
 
 def test_a_broadcast_operand_is_read_once() -> None:

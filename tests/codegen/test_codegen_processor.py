@@ -39,6 +39,7 @@ def test_makers_decide_whether_weights_are_fetched_ahead(
         file.write_text(f"processor\t: 0\nvendor_id\t: {vendor}\nflags\t\t: fpu\n")
         assert {lanes: processor.class_of(lanes) for lanes in wanted} == wanted
     assert TILES["cpu-avx512"].prefetch_bytes > TILES["cpu-avx512-amd"].prefetch_bytes == 0
+    assert TILES["cpu-avx512-amd"].quantized_prefetch_bytes > 0
 
 
 def test_a_vector_that_no_register_holds_gets_the_tiles_of_those_that_there_are(

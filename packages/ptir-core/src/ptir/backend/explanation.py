@@ -19,6 +19,8 @@ Kind = Literal["kernel", "copy", "op"]
 
 SELECTING: Final = frozenset(("take", "slice", "dynamic_slice", "embedding"))
 """What reads no more elements of its first operand than its result has."""
+EXPERTS: Final = "experts"
+"""The attribute of products with weights of so many experts, whose last operand chooses some."""
 UPDATES: Final = {"cache_update": 1, "scatter_reduce": 2, "dynamic_update_slice": 1}
 """What writes in place no more than one of its operands has, by that operand's number."""
 
@@ -72,11 +74,17 @@ class Explanation:
 def read_sizes(
     instruction: Instruction, operands: Sequence[TensorType], needed: int
 ) -> tuple[int, ...]:
-    """How many elements of each operand are read to compute ``needed`` elements of the result."""
+    """How many elements of each operand are read to compute ``needed`` elements of the result.
+
+    Of stacked weights of experts those of as many as are chosen, the last operand's, at most all.
+    """
     whole = max(1, instruction.types[0].size)
     sizes = [-(-type.size * needed // whole) for type in operands]
     if instruction.name in SELECTING and sizes:
         sizes[0] = needed
+    if experts := instruction.attributes.get(EXPERTS):
+        count = min(experts, operands[-1].size)
+        sizes[1:-1] = [-(-size * count // experts) for size in sizes[1:-1]]
     return tuple(min(size, type.size) for size, type in zip(sizes, operands, strict=True))
 
 

@@ -59,22 +59,26 @@ def _launched(plan: FusionPlan, kernel: Kernel) -> Iterator[Part]:
 
 
 def _needed(plan: FusionPlan, fusion: Fusion) -> tuple[dict[int, int], set[int]]:
-    """Elements read of each value in memory, and the instructions inlined on the way to it."""
-    graph = plan.graph
+    """Elements read of each value in memory, and the instructions inlined on the way to it.
+
+    They are followed from the results, of which a kernel may select a few of what it is given.
+    """
+    graph, members = plan.graph, frozenset(fusion.all_instructions)
     held: dict[int, int] = {}
     inlined: set[int] = set()
     seen: dict[int, int] = {}
-    pending = [(value, graph.type(value).size) for value in fusion.inputs]
+    pending = [(value, graph.type(value).size) for value in fusion.outputs]
     while pending:
         value, needed = pending.pop()
         if seen.get(value, -1) >= needed:
             continue
         seen[value] = needed
-        made = graph.instruction(value)
-        if made is None or plan.is_stored(value):
+        made, position = graph.instruction(value), graph.maker.get(value)
+        if made is None or (plan.is_stored(value) and position not in members):
             held[value] = max(held.get(value, 0), needed)
             continue
-        inlined.add(graph.maker[value])
+        if position not in members:
+            inlined.add(graph.maker[value])
         types = [graph.type(operand) for operand in made.operands]
         pending.extend(zip(made.operands, read_sizes(made, types, needed), strict=True))
     return held, inlined

@@ -39,6 +39,8 @@ class Tiles:
     """Sums that a gemv keeps apart, all rows together, to hide an addition's delay."""
     prefetch_bytes: int = 8192
     """Bytes ahead of a gemv's loads that the cache fetches weights; 0: it does not."""
+    quantized_prefetch_bytes: int = 8192
+    """The same of weights of few bits: more is computed between loads, so fewer are on the way."""
     attention_keys: int = 16
     """Keys whose scores attention holds at once: as many as a vector has lanes."""
     independent_workgroup_size: int = 64
@@ -75,16 +77,16 @@ _SIX: Final = {
 
 TILES: Final[dict[str, Tiles]] = {
     "cpu-avx512": Tiles(),  # 32 registers of 16 lanes: 24 sums, 3 weights, 1 factor
-    "cpu-avx512-amd": Tiles(prefetch_bytes=0),  # Zen 4 is slower with it
+    "cpu-avx512-amd": Tiles(prefetch_bytes=0),  # Zen 4 is slower with it where weights are floats
     "cpu-avx2": Tiles(**_SIX),  # 16 registers of 8 lanes, so a vector is two of them
-    "cpu-avx2-amd": Tiles(**_SIX, prefetch_bytes=0),
+    "cpu-avx2-amd": Tiles(**_SIX, prefetch_bytes=0, quantized_prefetch_bytes=0),
     "cpu-neon": Tiles(**_SIX),  # 32 registers of 4 lanes, so a vector is four of them
     "gpu": Tiles(
-        gemm_rows=4, gemm_panels=1, prefetch_bytes=0
+        gemm_rows=4, gemm_panels=1, prefetch_bytes=0, quantized_prefetch_bytes=0
     ),  # a thread has few registers, and there are many threads
 }
 """By class of device (``Traits.device_class``)."""
-LEAST: Final = {"prefetch_bytes": 0}
+LEAST: Final = {"prefetch_bytes": 0, "quantized_prefetch_bytes": 0}
 """The least that a number may be, where that is not 1."""
 
 

@@ -71,7 +71,7 @@ class Experts(Gemv):
     def kernel(self) -> Kernel:
         """A loop over experts and runs of their panels."""
         writer, whole = self.writer, self.whole
-        writer.prefetch(whole.packed, self.tiles.prefetch_bytes)
+        self.fetch_ahead()
         is_single = self.tokens == 1
         lines, finer = (whole.pairs, 1) if is_single else (whole.experts, FINER)
         wanted = self.context.traits.compute_units * self.tiles.workgroups_per_unit * finer
