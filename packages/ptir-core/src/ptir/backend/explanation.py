@@ -82,7 +82,8 @@ def read_sizes(
     sizes = [-(-type.size * needed // whole) for type in operands]
     if instruction.name in SELECTING and sizes:
         sizes[0] = needed
-    if experts := instruction.attributes.get(EXPERTS):
+    experts = instruction.attributes.get(EXPERTS)
+    if isinstance(experts, int):
         count = min(experts, operands[-1].size)
         sizes[1:-1] = [-(-size * count // experts) for size in sizes[1:-1]]
     return tuple(min(size, type.size) for size, type in zip(sizes, operands, strict=True))
