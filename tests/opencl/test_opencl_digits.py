@@ -193,9 +193,9 @@ def test_every_zero_point_and_size_of_group(
     near = dense if number is not None else np.abs(whole) + np.abs(dense - whole)
     largest = np.abs(wide).reshape(rows, -1, group).max(2)
     size = np.abs(near).reshape(-1, group, outputs).sum(1)
-    # half a unit of every activation, the bits left out of a group's sum, one rounding a group
+    # half a unit of every activation, the bits left out of a group's sum, a rounding a group
     bound = largest @ size * 2.0**-24 + largest @ scale * (2.0 ** (bits - 31) * group)
-    bound += np.abs(wide) @ np.abs(near) * 2.0**-22
+    bound += np.abs(wide) @ np.abs(near) * ((inputs // group + 2) * 2.0**-24)
     assert (np.abs(found - wide @ dense) <= bound).all()
 
 
