@@ -31,6 +31,8 @@ from tiny_distributions import forget
 REF = Target(ptir_backend_ref.backend, ptir_backend_ref.backend.devices()[0])
 DATA = Path(__file__).parent / "data"
 CASES = json.loads((DATA / "shakespeare-expected.json").read_text(encoding="utf-8"))["cases"]
+ROMEO = CASES[0]
+GREEDY = ("run", "demo", "ROMEO:", "--temp", "0")
 SMALL = {
     "model_type": "gpt2",
     "vocab_size": 97,

@@ -21,8 +21,9 @@ from ptir.ops.verify import verify
 from ptir.passes import pipeline
 from ptir.trace import DumpSink, listening_to
 from running import (
-    CASES,
+    GREEDY,
     REF,
+    ROMEO,
     Command,
     assert_close,
     command,
@@ -32,9 +33,6 @@ from running import (
 pytestmark = pytest.mark.turns(2)
 
 __all__ = ["command"]
-
-ROMEO = CASES[0]
-GREEDY = ("run", "demo", "ROMEO:", "--temp", "0")
 
 
 def test_dumped_programs_load_again(command: Command, tmp_path: Path) -> None:

@@ -12,7 +12,8 @@ from huggingface_hub.errors import LocalEntryNotFoundError, OfflineModeIsEnabled
 
 from ptir.checkpoint import open_checkpoint
 from running import (
-    CASES,
+    GREEDY,
+    ROMEO,
     Command,
     command,
 )
@@ -20,9 +21,6 @@ from running import (
 pytestmark = pytest.mark.turns(2)
 
 __all__ = ["command"]
-
-ROMEO = CASES[0]
-GREEDY = ("run", "demo", "ROMEO:", "--temp", "0")
 
 
 def test_inspect_describes_a_checkpoint_without_reading_it(command: Command) -> None:

@@ -14,7 +14,9 @@ from ptir.checkpoint import save_folder
 from ptir.runtime.session import Session
 from running import (
     CASES,
+    GREEDY,
     REF,
+    ROMEO,
     Command,
     Script,
     command,
@@ -28,8 +30,6 @@ pytestmark = pytest.mark.turns(2)
 
 __all__ = ["command", "script"]
 
-ROMEO = CASES[0]
-GREEDY = ("run", "demo", "ROMEO:", "--temp", "0")
 TEXT = "We hold these truths: 1776 was 250 years ago, wasn't it? Ça va, 東京!"
 
 

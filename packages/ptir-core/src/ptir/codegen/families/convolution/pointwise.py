@@ -13,8 +13,8 @@ from typing import Final
 from ptir.codegen.expressions.expr import Expr, Var, constant
 from ptir.codegen.expressions.index import Index, axis, number
 from ptir.codegen.families.convolution.convolving import LANE, Convolving, below
-from ptir.codegen.families.convolution.match import Detail, Tiling, choose_tiling
-from ptir.codegen.families.convolution.serial import SHARED, Depthwise
+from ptir.codegen.families.convolution.match import Detail
+from ptir.codegen.families.convolution.serial import Depthwise, vectors_of
 from ptir.codegen.fusion.graph import Graph
 from ptir.codegen.kernel_ir.conditions import less
 from ptir.codegen.kernel_ir.values import Splat
@@ -33,9 +33,9 @@ def prologue(graph: Graph, fusion: Fusion, made: Mapping[int, Fusion]) -> tuple[
     """The 1x1 convolution whose result a depthwise one reads, and that value."""
     shape: Convolution = fusion.detail.shape
     found = made.get(shape.x)
-    if graph.cooperative or not shape.is_depthwise or found is None or found.prologue is not None:
+    if graph.cooperative or not shape.is_depthwise or found is None:
         return None
-    if found.family != "convolution" or found.detail.panels is None:
+    if found.family != "convolution":
         return None
     before: Detail = found.detail
     pays = graph.type(shape.x).nbytes > LARGE and shape.dimensions[2].size >= NARROW
@@ -67,19 +67,15 @@ class PointwiseDepthwise(Depthwise):
         """Nothing of the operand is in memory."""
         return False
 
-    def choose(self) -> Tiling:
-        """As without the products before it, which the cut into pieces may repeat."""
-        context, inputs = self.context, self.before.shape.inputs
-        wanted = context.workgroups(SHARED, self.work)
-        units = context.traits.compute_units
-        return choose_tiling(self.shape, units, wanted, True, context.tiles, inputs)
+    @property
+    def made_of(self) -> int:
+        """The channels of the image before it."""
+        return self.before.shape.inputs
 
     @property
     def work(self) -> int:
         """Vectors of products, those of the operand among them."""
-        shape = self.before.shape
-        pixels = shape.batch * shape.places[1] * shape.places[2]
-        return super().work + pixels * shape.outputs * shape.inputs // LANES
+        return super().work + vectors_of(self.before.shape)
 
     def elements(
         self, batch: Index, found: Sequence[Index], begin: Index, part: tuple[int, int]

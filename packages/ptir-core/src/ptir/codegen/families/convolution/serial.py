@@ -24,6 +24,7 @@ from ptir.codegen.kernel_ir.conditions import less
 from ptir.codegen.kernel_ir.statements import Whole
 from ptir.codegen.kernel_ir.values import Read, Splat
 from ptir.codegen.schedules.kernel import EmitContext, Fusion, Kernel, finish_kernel
+from ptir.codegen.weights.filters import Convolution
 from ptir.codegen.weights.panels import LANES
 from ptir.types import BOOL, F32, I32, DType, TensorType
 
@@ -32,6 +33,12 @@ SHARED: Final = 1 << 16
 
 Places: TypeAlias = Sequence[tuple[Index, Index]]
 """The row and column of each pixel of a tile, within the piece."""
+
+
+def vectors_of(shape: Convolution) -> int:
+    """Vectors of products of a convolution."""
+    results = math.prod(shape.places) * shape.batch * shape.outputs
+    return results * shape.inputs // LANES
 
 
 class _Pieces(ConvolutionOperands, ABC):
@@ -47,16 +54,19 @@ class _Pieces(ConvolutionOperands, ABC):
     @property
     def work(self) -> int:
         """Vectors of products."""
-        shape = self.shape
-        results = math.prod(shape.places) * shape.batch * shape.outputs
-        return results * shape.inputs // LANES
+        return vectors_of(self.shape)
+
+    @property
+    def made_of(self) -> int:
+        """Products behind an element of the copy; 0: it lies in memory."""
+        return 0
 
     def choose(self) -> Tiling:
         """Blocks of rows and panels, as many as there is work for."""
         context, copied = self.context, not self.is_direct()
         wanted = context.workgroups(SHARED, self.work)
         units = context.traits.compute_units
-        return choose_tiling(self.shape, units, wanted, copied, context.tiles)
+        return choose_tiling(self.shape, units, wanted, copied, context.tiles, self.made_of)
 
     def kernel(self) -> Kernel:
         """A loop over pieces."""
