@@ -40,6 +40,44 @@ assert found.token_ids == there.token_ids
 assert chosen
 print(len(chosen), "programs and a model are clean")
 """
+CONVOLUTIONS = f"""
+import sys
+sys.path[:0] = [{str(HERE.parent)!r}, {str(HERE.parent / "opencl")!r}]
+from dataclasses import replace
+from unittest import mock
+import numpy as np
+import ptir
+from opencl_runs import close, normal, with_parameters
+from test_opencl_convolutions import convolved
+from ptir import functional as F
+from ptir.backend import registry
+from ptir.codegen.families.convolution import pointwise, serial
+from ptir.codegen.families.convolution.match import choose_tiling
+from ptir.codegen.weights.panels import LANES
+
+def cut(*given):  # three panels in pieces of two
+    return replace(choose_tiling(*given), tiles=2, tile_pieces=2, pitch=2 * LANES)
+
+target = registry.get("c")
+x, wide, weight = normal(1, 5, 7, 8), normal(1, 1, 8, 48, seed=1), normal(3, 3, 1, 48, seed=2)
+with (
+    mock.patch.object(pointwise, "LARGE", 0),
+    mock.patch.object(pointwise, "NARROW", 1),
+    mock.patch.object(serial, "choose_tiling", cut),
+):
+    found = with_parameters(
+        target,
+        lambda x, wide, w: F.conv2d(F.conv2d(x, wide), w, padding=1, groups=48),
+        x, wide, weight,
+    )
+close(found, convolved(convolved(x, wide), weight, low=1, high=1, groups=48), 1e-4)
+for shape, outputs in (((2, 5, 7, 20), 40), ((1, 14, 14, 33), 17)):
+    x, weight = normal(*shape), normal(3, 3, shape[3], outputs, seed=1)
+    with ptir.overrides(conv2d="force=winograd"):
+        found = with_parameters(target, lambda x, w: F.conv2d(x, w, padding=1), x, weight)
+    close(found, convolved(x, weight, low=1, high=1), 5e-4)
+print("convolutions are clean")
+"""
 FAULTY = """
 from ptir.backend import registry
 target = registry.get("c")
@@ -91,6 +129,12 @@ def test_generated_kernels_are_clean(c: Target, tmp_path: Path) -> None:
     done = sanitized(SCRIPT, tmp_path)
     assert done.returncode == 0, done.stderr[-3000:]
     assert "programs and a model are clean" in done.stdout
+
+
+def test_convolutions_in_pieces_that_are_not_whole_are_clean(c: Target, tmp_path: Path) -> None:
+    done = sanitized(CONVOLUTIONS, tmp_path)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert "convolutions are clean" in done.stdout
 
 
 @pytest.mark.slice(1)

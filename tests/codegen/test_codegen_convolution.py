@@ -136,17 +136,25 @@ def test_work_is_cut_into_as_many_pieces_as_are_wanted(size: int, device_class: 
 
 
 def bottleneck(
-    size: int = 28, kernel: int = 1, both: bool = False, stride: int = 1, coop: bool = False
+    size: int = 28,
+    kernel: int = 1,
+    stride: int = 1,
+    groups: int = 1,
+    both: bool = False,
+    computed: bool = False,
+    coop: bool = False,
 ) -> list[str]:
     """The kernels of a depthwise convolution of 96 channels behind one that makes them of 16."""
 
     def body(x: Any, wide: Any, weight: Any) -> Any:
-        made = F.maximum(F.conv2d(x, wide, strides=stride), 0.0)
+        x = x * 2.0 + 1.0 if computed else x
+        made = F.maximum(F.conv2d(x, wide, strides=stride, groups=groups), 0.0)
         found = F.conv2d(made, weight, groups=96, padding=1)
         return (found, made) if both else found
 
-    types = spec("f32", 1, size, size, 16), spec("f32", kernel, kernel, 16, 96)
-    program = optimized(stored(body, *types, spec("f32", 3, 3, 1, 96)))
+    wide = spec("f32", kernel, kernel, 16 // groups, 96)
+    types = spec("f32", 1, size, size, 16), wide, spec("f32", 3, 3, 1, 96)
+    program = optimized(stored(body, *types))
     device = GroupsDevice() if coop else PaperDevice()
     return families(compile_block(program.main, Context.of(device), Options()))
 
@@ -161,6 +169,8 @@ def test_a_depthwise_convolution_computes_the_wide_image_before_it() -> None:
         {"size": 16},  # 98 kB stay in the cache
         {"kernel": 3},
         {"stride": 2, "size": 56},
+        {"groups": 2},
+        {"computed": True},  # what it is made of is not in memory
         {"both": True},  # the wide image is an output
         {"coop": True},  # a thread has a result, not rows
     ],

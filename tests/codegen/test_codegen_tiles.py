@@ -6,6 +6,7 @@ import json
 import re
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from paper import PaperDevice, compiled, optimized
@@ -139,3 +140,21 @@ def test_streams_are_fetched_so_many_bytes_ahead() -> None:
     assert asked
     assert [(buffer, f"{at} + 1024") for buffer, at in loads if buffer == asked[0][0]] == asked
     assert "FETCH_AHEAD(" not in sources[0].partition("__kernel")[2]
+
+
+@pytest.mark.parametrize("ahead", [0, 4096])
+def test_weights_of_few_bits_are_fetched_by_a_distance_of_their_own(ahead: int) -> None:
+    def body(x: Any, words: Any, scale: Any, bias: Any) -> Any:
+        return F.quantized_linear(x, words, scale, bias, bits=4, group=32)
+
+    types = (spec("f32", 1, 64), spec("u32", 48, 8), spec("f32", 48, 2), spec("f32", 48, 2))
+    program = ptir.capture(body, *types)
+    first, *rest = program.ports
+    ports = (first, *(Port(port.name, "parameter") for port in rest))
+    device = PaperDevice()
+    device.traits = replace(device.traits, identity=f"few bits, {ahead} bytes ahead")
+    both = {"prefetch_bytes": 4096 - ahead, "quantized_prefetch_bytes": ahead}
+    tuned_tiles.remember(device, Tiles(**both))
+    made = optimized(Program(program.main, ports, program.version)).main
+    source = compile_block(made, Context.of(device), Options()).source
+    assert ("FETCH_AHEAD(" in source.partition("__kernel")[2]) is (ahead > 0)

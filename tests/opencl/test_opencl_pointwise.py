@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,9 @@ from devices import device
 from ptir import functional as F
 from ptir.backend.contract import Target
 from ptir.capture.plan import PLANS
-from ptir.codegen.families.convolution import pointwise
+from ptir.codegen.families.convolution import pointwise, serial
+from ptir.codegen.families.convolution.match import choose_tiling
+from ptir.codegen.weights.panels import LANES
 
 
 @pytest.fixture(autouse=True)
@@ -60,6 +63,27 @@ def test_rows_are_computed_where_they_are_read(
     made = np.clip(convolved(x, wide) + bias, 0, 6)
     how = {"low": padding, "high": padding, "strides": stride, "groups": outputs}
     close(found, convolved(made, weight, **how), 1e-4)
+
+
+@pytest.mark.parametrize(("panels", "each"), [(3, 2), (6, 4), (5, 3)])
+def test_the_last_piece_may_have_fewer_panels(
+    target: Target, panels: int, each: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def cut(*given: Any) -> Any:
+        found = choose_tiling(*given)
+        pieces = -(-panels // each)
+        return replace(found, tiles=each, tile_pieces=pieces, pitch=each * LANES)
+
+    monkeypatch.setattr(serial, "choose_tiling", cut)
+    channels = panels * LANES
+    x, wide = normal(1, 6, 9, 8), normal(1, 1, 8, channels, seed=1)
+    weight = normal(3, 3, 1, channels, seed=3)
+
+    def body(x: Any, wide: Any, weight: Any) -> Any:
+        return F.conv2d(F.conv2d(x, wide), weight, padding=1, groups=channels)
+
+    found = with_parameters(target, body, x, wide, weight)
+    close(found, convolved(convolved(x, wide), weight, low=1, high=1, groups=channels), 1e-4)
 
 
 def test_padding_is_zero_behind_what_follows_the_first_convolution(target: Target) -> None:

@@ -39,9 +39,8 @@ def _copied(copy: Copy, owners: dict[BufferSlot, int]) -> Part:
 def _launched(plan: FusionPlan, kernel: Kernel) -> Iterator[Part]:
     """A kernel, and what follows it, which reads nothing that others may: it writes outputs."""
     fusion, *others = kernel.fusion, *kernel.launches[1:]
-    needed, inlined = _needed(plan, fusion)
-    computed = {*fusion.all_instructions, *inlined}
-    computed |= _passed(plan, fusion, computed)
+    needed = _needed(plan, fusion)
+    computed = fusion.all_instructions | _inlined(plan, fusion)
     types = plan.graph.block.types
     reads = tuple(
         Access(value, -(-elements * types[value].nbytes // max(1, types[value].size)))
@@ -58,14 +57,13 @@ def _launched(plan: FusionPlan, kernel: Kernel) -> Iterator[Part]:
         yield Part("kernel", other.family, (), (), writes, other.workgroups, other.workgroup_size)
 
 
-def _needed(plan: FusionPlan, fusion: Fusion) -> tuple[dict[int, int], set[int]]:
-    """Elements read of each value in memory, and the instructions inlined on the way to it.
+def _needed(plan: FusionPlan, fusion: Fusion) -> dict[int, int]:
+    """Elements read of each value in memory.
 
     They are followed from the results, of which a kernel may select a few of what it is given.
     """
     graph, members = plan.graph, frozenset(fusion.all_instructions)
     held: dict[int, int] = {}
-    inlined: set[int] = set()
     seen: dict[int, int] = {}
     pending = [(value, graph.type(value).size) for value in fusion.outputs]
     while pending:
@@ -77,22 +75,23 @@ def _needed(plan: FusionPlan, fusion: Fusion) -> tuple[dict[int, int], set[int]]
         if made is None or (plan.is_stored(value) and position not in members):
             held[value] = max(held.get(value, 0), needed)
             continue
-        if position not in members:
-            inlined.add(graph.maker[value])
         types = [graph.type(operand) for operand in made.operands]
         pending.extend(zip(made.operands, read_sizes(made, types, needed), strict=True))
-    return held, inlined
+    return held
 
 
-def _passed(plan: FusionPlan, fusion: Fusion, computed: set[int]) -> set[int]:
-    """What a kernel need not compute because it reads what lies behind: the panels of a weight."""
-    graph = plan.graph
+def _inlined(plan: FusionPlan, fusion: Fusion) -> set[int]:
+    """The instructions between a kernel's own and what lies in memory.
+
+    Some it need not compute because it reads what lies behind: the panels of a weight.
+    """
+    graph, own = plan.graph, fusion.all_instructions
     found: set[int] = set()
-    pending = [v for position in computed for v in graph.block.instructions[position].operands]
+    pending = [v for position in own for v in graph.block.instructions[position].operands]
     while pending:
         value = pending.pop()
         position = graph.maker.get(value)
-        if position is None or plan.is_stored(value) or position in found | computed:
+        if position is None or plan.is_stored(value) or position in found | own:
             continue
         found.add(position)
         pending.extend(graph.block.instructions[position].operands)

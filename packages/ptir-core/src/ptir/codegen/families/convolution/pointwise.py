@@ -109,7 +109,7 @@ class PointwiseDepthwise(Depthwise):
         groups = -(-count // self.context.tiles.convolution_pixels)
         wide = -(-count // groups)
         whole, left = divmod(count, wide)
-        with self.writer.when(less(panel, cut.across) if is_beyond else None):
+        with self.writer.when(less(panel + (high - 1), cut.across) if is_beyond else None):
             at = below(panel, cut.across - high + 1), own, high
             with self.over("x", whole) as column:
                 self._tile_of(batch, place, begin, (column * wide, wide, first), at)
