@@ -51,7 +51,7 @@ from opencl_runs import close, normal, with_parameters
 from test_opencl_convolutions import convolved
 from ptir import functional as F
 from ptir.backend import registry
-from ptir.codegen.families.convolution import pointwise, serial
+from ptir.codegen.families.convolution import produced, serial
 from ptir.codegen.families.convolution.match import choose_tiling
 from ptir.codegen.weights.panels import LANES
 
@@ -61,8 +61,8 @@ def cut(*given):  # three panels in pieces of two
 target = registry.get("c")
 x, wide, weight = normal(1, 5, 7, 8), normal(1, 1, 8, 48, seed=1), normal(3, 3, 1, 48, seed=2)
 with (
-    mock.patch.object(pointwise, "LARGE", 0),
-    mock.patch.object(pointwise, "NARROW", 1),
+    mock.patch.object(produced, "LARGE", 0),
+    mock.patch.object(produced, "NARROW", 1),
     mock.patch.object(serial, "choose_tiling", cut),
 ):
     found = with_parameters(

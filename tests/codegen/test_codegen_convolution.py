@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,7 +17,8 @@ from ptir.codegen.compile import compile_block
 from ptir.codegen.context import Context
 from ptir.codegen.families.convolution.match import Detail, choose_tiling
 from ptir.codegen.families.convolution.winograd import choose_blocks
-from ptir.codegen.schedules.tiles import TILES
+from ptir.codegen.schedules import tuned_tiles
+from ptir.codegen.schedules.tiles import TILES, Tiles
 from ptir.codegen.weights.filters import PackedFilters
 from ptir.codegen.weights.pack import pack
 from ptir.ir.program import Port, Program
@@ -135,6 +138,39 @@ def test_work_is_cut_into_as_many_pieces_as_are_wanted(size: int, device_class: 
     assert one.rows * one.row_pieces >= size and one.tiles * one.tile_pieces >= 16
 
 
+def fetched_ahead(
+    tiles: int, image: tuple[int, ...], filters: tuple[int, ...], **how: Any
+) -> set[int]:
+    """By how many elements a convolution's kernel fetches ahead; its weights are a parameter."""
+    device = PaperDevice()
+    device.traits = replace(device.traits, identity=f"fetches {tiles} tiles ahead")
+    tuned_tiles.remember(device, Tiles(convolution_tiles_ahead=tiles))
+    types = spec("f32", *image), spec("f32", *filters)
+    made = optimized(stored(lambda x, w: F.conv2d(x, w, **how), *types)).main
+    kernels = compile_block(made, Context.of(device), Options()).source.partition("__kernel")[2]
+    return {int(found) for found in re.findall(r"FETCH_AHEAD\(.* \+ (\d+)\);", kernels)}
+
+
+@pytest.mark.parametrize(
+    ("image", "filters", "how", "wanted"),
+    [
+        ((4, 56, 56, 40), (1, 1, 40, 32), {}, {14 * 40}),  # the pixels of the next tile
+        ((64, 33, 11, 24), (1, 1, 24, 32), {}, {11 * 24}),
+        ((1, 7, 7, 40), (1, 1, 40, 96), {}, {14 * 40, 7 * 40, 2 * 40 * 16}),  # and two panels
+        ((1, 8, 8, 40), (3, 3, 40, 640), {"padding": 1}, {2 * 9 * 40 * 16}),  # copied
+        ((4, 56, 56, 40), (1, 1, 40, 32), {"strides": 2}, set()),  # pixels that lie apart
+        ((4, 56, 56, 40), (3, 3, 40, 32), {"padding": 1}, set()),
+        ((1, 7, 7, 600), (1, 1, 600, 960), {}, {14 * 600, 7 * 600}),  # a panel is a long stream
+    ],
+    ids=str,
+)
+def test_what_comes_next_is_fetched_ahead(
+    image: tuple[int, ...], filters: tuple[int, ...], how: dict[str, Any], wanted: set[int]
+) -> None:
+    assert fetched_ahead(1, image, filters, **how) == wanted
+    assert fetched_ahead(0, image, filters, **how) == set()
+
+
 def bottleneck(
     size: int = 28,
     kernel: int = 1,
@@ -159,16 +195,25 @@ def bottleneck(
     return families(compile_block(program.main, Context.of(device), Options()))
 
 
-def test_a_depthwise_convolution_computes_the_wide_image_before_it() -> None:
-    assert bottleneck() == ["convolution"]
+@pytest.mark.parametrize(
+    "how",
+    [
+        {},
+        {"stride": 2, "size": 56},
+        {"kernel": 2},  # 64 products, done again where pieces overlap
+        {"groups": 1, "kernel": 2, "stride": 2, "size": 56},
+    ],
+    ids=str,
+)
+def test_a_depthwise_convolution_computes_the_wide_image_before_it(how: dict[str, Any]) -> None:
+    assert bottleneck(**how) == ["convolution"]
 
 
 @pytest.mark.parametrize(
     "how",
     [
         {"size": 16},  # 98 kB stay in the cache
-        {"kernel": 3},
-        {"stride": 2, "size": 56},
+        {"kernel": 3},  # 144 products
         {"groups": 2},
         {"computed": True},  # what it is made of is not in memory
         {"both": True},  # the wide image is an output

@@ -138,6 +138,7 @@ def test_every_number_of_what_is_measured_is_tried() -> None:
         "sort_workgroup_size",
         "convolution_pixels",
         "convolution_panels",
+        "convolution_tiles_ahead",
     }  # of maps, sorts and convolutions
     assert tried == {field.name for field in fields(Tiles)} - serial - unmeasured
     for line in lines:

@@ -14,6 +14,7 @@ import pytest
 
 import image_models
 import ptir
+from devices import device
 from ptir.checkpoint import open_checkpoint, save_folder
 from ptir.errors import CheckpointError, TypeRuleError, UnsupportedError, UsageError
 from ptir.models.clip import mark_tokens, text_config
@@ -36,7 +37,7 @@ def saved(case: dict[str, Any], folder: Path, **change: Any) -> Path:
 
 
 def loaded(spec: str, **options: Any) -> ImageModel:
-    model = ptir.load_model(spec, backend=REF, **options)
+    model = ptir.load_model(spec, **{"backend": REF, **options})
     assert isinstance(model, ImageModel)
     return model
 
@@ -71,6 +72,23 @@ def test_every_layer_is_traced_and_features_are_what_embed_gives() -> None:
     assert {"conv1", "layer2.1.bn3", "fc", "scores"} <= {*traced}
     np.testing.assert_array_equal(traced["features"], model.embed(pixels))
     np.testing.assert_array_equal(traced["fc"], traced["scores"])
+
+
+@pytest.mark.parametrize("backend", ["ref", "c", "opencl"])
+def test_pixels_are_read_where_they_are_for_one_call_only(backend: str) -> None:
+    """The array may change between calls, and be any part of another one."""
+    model = loaded("random:mobilenet-v2-tiny", seed=2, backend=device(backend))
+    first, second = image_models.image((2, 35, 44, 3))
+    pixels = first.copy()
+    before = model.forward(pixels)
+    pixels[:] = second
+    after = model.forward(pixels)
+    np.testing.assert_array_equal(after, model.forward(second.copy()))
+    assert not np.array_equal(before, after)
+    np.testing.assert_array_equal(model.forward(second[::-1][::-1]), after)
+    shifted = np.zeros(second.nbytes + 4, np.uint8)[4:].view("f4").reshape(second.shape)
+    shifted[:] = second
+    np.testing.assert_array_equal(model.forward(shifted), after)
 
 
 def test_more_images_than_a_batch_holds_keep_their_order() -> None:

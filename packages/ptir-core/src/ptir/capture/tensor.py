@@ -376,8 +376,13 @@ def from_handle(handle: Any, type: TensorType, target: Target, aliased: bool = F
     return Tensor(source(type, Buffer(handle, type, target, aliased)))
 
 
-def from_host(array: Any, target: Target | None = None) -> Tensor:
-    """A tensor with a copy of a NumPy array, whose dtype is an element type, on a device."""
+def from_host(array: Any, target: Target | None = None, *, borrow: bool = False) -> Tensor:
+    """A tensor with a copy of a NumPy array, whose dtype is an element type, on a device.
+
+    One that is borrowed stays as it is while the tensor lives: where the device reads the host's
+    memory nothing is copied, and nobody waits for an upload.
+    """
     chosen = target or default_target()
-    handle = chosen.backend.upload(array, chosen.device)
-    return from_handle(handle, TensorType(dtype_of(array), tuple(array.shape)), chosen)
+    handle = chosen.backend.upload(array, chosen.device, borrow=borrow)
+    type = TensorType(dtype_of(array), tuple(array.shape))
+    return from_handle(handle, type, chosen, aliased=borrow)

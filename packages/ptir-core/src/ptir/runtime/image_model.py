@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NoReturn
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 import numpy as np
 
 from ptir.capture.jit import jit
-from ptir.capture.tensor import Tensor
+from ptir.capture.tensor import Tensor, from_host
 from ptir.errors import CheckpointError, UnsupportedError, UsageError, short
 from ptir.models import definition
 from ptir.models.clip import mark_tokens, text_config
@@ -128,8 +129,8 @@ class ImageModel(Model):
         """
         pixels = self._checked(tokens)
         batch = pixels if pixels.ndim == 4 else pixels[None]
-        features, scores = self._run(batch)
-        found = features if scores is None else scores
+        with self._ran(batch) as (features, scores):
+            found: Array = (features if scores is None else scores).numpy()
         return found if pixels.ndim == 4 else found[0]
 
     def trace(self, tokens: Any) -> dict[str, Array]:
@@ -168,11 +169,11 @@ class ImageModel(Model):
             raise UsageError("forward: there is no pixel")
         return pixels
 
-    def _run(self, pixels: Array) -> tuple[Array, Array | None]:
-        """Features and scores of prepared images."""
+    @contextmanager
+    def _ran(self, pixels: Array) -> Iterator[tuple[Tensor, Tensor | None]]:
+        """Features and scores of prepared images, which must not change before these are read."""
         with self.policies():
-            features, scores = self._seen(self._tensor(pixels))
-            return features.numpy(), None if scores is None else scores.numpy()
+            yield self._seen(from_host(pixels, self.target, borrow=True))
 
     def _in_batches(self, images: Any) -> Iterator[tuple[Array, Array | None]]:
         """Features and scores of each image, in order."""
@@ -182,7 +183,9 @@ class ImageModel(Model):
             count = len(pixels)
             filled = np.zeros((1 << (count - 1).bit_length(), *pixels.shape[1:]), np.float32)
             filled[:count] = pixels
-            features, scores = self._run(filled)
+            with self._ran(filled) as (pooled, classified):
+                features = pooled.numpy()
+                scores = None if classified is None else classified.numpy()
             for row in range(count):
                 yield features[row], None if scores is None else scores[row]
 

@@ -38,7 +38,7 @@ _ROWS: Final = (
         composites={NAME: whole(*STORED), CONV2D_WINOGRAD: whole(F32)},
         emit="convolution.emit",
         emit_cooperative="convolution.cooperative",
-        prologue="convolution.pointwise",
+        prologue="convolution.produced",
     ),
     Family(
         "byte_convolution",

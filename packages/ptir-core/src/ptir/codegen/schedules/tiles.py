@@ -35,6 +35,8 @@ class Tiles:
     """Neighbouring pixels of a convolution's tile."""
     convolution_panels: int = 2
     """Panels of such a tile; of a depthwise one it is one. Their product of vectors is held."""
+    convolution_tiles_ahead: int = 1
+    """Tiles ahead that the cache fetches pixels of a 1x1 convolution; 0: nor panels of weights."""
     accumulators: int = 4
     """Sums that a gemv keeps apart, all rows together, to hide an addition's delay."""
     prefetch_bytes: int = 8192
@@ -82,11 +84,17 @@ TILES: Final[dict[str, Tiles]] = {
     "cpu-avx2-amd": Tiles(**_SIX, prefetch_bytes=0, quantized_prefetch_bytes=0),
     "cpu-neon": Tiles(**_SIX),  # 32 registers of 4 lanes, so a vector is four of them
     "gpu": Tiles(
-        gemm_rows=4, gemm_panels=1, prefetch_bytes=0, quantized_prefetch_bytes=0
+        gemm_rows=4,
+        gemm_panels=1,
+        convolution_tiles_ahead=0,
+        prefetch_bytes=0,
+        quantized_prefetch_bytes=0,
     ),  # a thread has few registers, and there are many threads
 }
 """By class of device (``Traits.device_class``)."""
-LEAST: Final = {"prefetch_bytes": 0, "quantized_prefetch_bytes": 0}
+LEAST: Final = dict.fromkeys(
+    ("prefetch_bytes", "quantized_prefetch_bytes", "convolution_tiles_ahead"), 0
+)
 """The least that a number may be, where that is not 1."""
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from ptir.codegen.expressions.elementwise import cast
 from ptir.codegen.expressions.expr import Apply, Const, Coordinate, Expr, Load, Var
@@ -21,6 +22,7 @@ from ptir.codegen.expressions.index import (
 from ptir.codegen.expressions.movement import limited
 from ptir.codegen.families.convolution.match import Detail
 from ptir.codegen.kernel_ir.conditions import less
+from ptir.codegen.kernel_ir.nodes import Prefetch
 from ptir.codegen.kernel_ir.values import Lane, Read
 from ptir.codegen.kernel_ir.writer import Writer
 from ptir.codegen.schedules.epilogue import builder_of, result, store
@@ -33,6 +35,18 @@ LANE = Axis("lane", LANES)
 
 Sums: TypeAlias = Sequence[Sequence[Var]]
 """The sums of a tile, by pixel and panel."""
+
+
+class Ahead(NamedTuple):
+    """What the cache fetches beside products: for every channel ``each`` elements more.
+
+    The first of them lies ``elements`` behind what ``read`` reads for channel 0, and ``further``.
+    """
+
+    read: Read
+    elements: int
+    each: int
+    further: Index = ZERO
 
 
 class Convolving:
@@ -61,6 +75,18 @@ class Convolving:
         """A weight as the program knows it."""
         at = self.shape.weight_at(output, taps, channel)
         return cast(F32, self.builder.at(self.shape.weight, at))
+
+    def pixels_ahead(self, first: Read, pixels: int) -> list[Ahead]:
+        """The tile behind one of ``pixels``, of which ``first`` reads the first one in memory.
+
+        Processors find out by themselves what comes next in one long stream, not in several short
+        ones. Nothing where pixels do not follow one another.
+        """
+        shape, tiles = self.shape, self.context.tiles.convolution_tiles_ahead
+        apart = shape.groups > 1 or shape.dimensions[2].stride > 1
+        if not tiles or apart or math.prod(shape.taps) > 1:
+            return []
+        return [Ahead(first, tiles * pixels * shape.channels, pixels)]
 
     def finish(self, pixel: Index, output: Index, total: Expr) -> None:
         """Add the bias to a result, and store what follows it."""
@@ -199,10 +225,25 @@ class SerialConvolution(Convolving, ABC):
         """One product more, in every lane."""
         self.writer.assign(total, self.writer.apply("fma", F32, x, weight, total))
 
-    def multiply(self, size: int, sums: Sums, xs: Sequence[Read], weights: Sequence[Read]) -> None:
+    def fetch(self, ahead: Sequence[Ahead], size: int) -> None:
+        """Have the cache fetch a part of what comes next, in the loop over ``size`` channels."""
+        for read, elements, each, further in ahead:
+            first = replaced(read.place, {Axis("k", size): ZERO})
+            at = first + further + axis("k", size) * each
+            self.writer.emit(Prefetch(read.dtype, read.memory, at, elements))
+
+    def multiply(
+        self,
+        size: int,
+        sums: Sums,
+        xs: Sequence[Read],
+        weights: Sequence[Read],
+        ahead: Sequence[Ahead] = (),
+    ) -> None:
         """The innermost loop: every pixel of the tile times the weights of its panels."""
         writer = self.writer
         with self.over("k", size):
+            self.fetch(ahead, size)
             factors = [writer.let(weight) for weight in weights]
             for x, line in zip(xs, sums, strict=True):
                 held = writer.let(x)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ptir.codegen.families.convolution.match import Detail
-from ptir.codegen.families.convolution.pointwise import PointwiseDepthwise
+from ptir.codegen.families.convolution.produced import ProducedDepthwise
 from ptir.codegen.families.convolution.serial import Dense, Depthwise
 from ptir.codegen.families.convolution.winograd import Winograd
 from ptir.codegen.schedules.kernel import EmitContext, Fusion, Kernel
@@ -16,5 +16,5 @@ def emit(fusion: Fusion, context: EmitContext) -> Kernel:
     if context.graph.block.instructions[detail.position].name == CONV2D_WINOGRAD:
         return Winograd(fusion, context).kernel()
     if fusion.prologue is not None:
-        return PointwiseDepthwise(fusion, context).kernel()
+        return ProducedDepthwise(fusion, context).kernel()
     return (Depthwise if detail.shape.is_depthwise else Dense)(fusion, context).kernel()

@@ -17,7 +17,7 @@ from ptir.codegen.expressions.expr import (
     constant,
 )
 from ptir.codegen.expressions.index import Axis, Index, axis, number, ravel_index
-from ptir.codegen.families.convolution.convolving import LANE, Sums, below, least, variable
+from ptir.codegen.families.convolution.convolving import LANE, Ahead, Sums, below, least, variable
 from ptir.codegen.families.convolution.match import Tiling, choose_tiling
 from ptir.codegen.families.convolution.operands import ConvolutionOperands
 from ptir.codegen.kernel_ir.conditions import less
@@ -28,6 +28,10 @@ from ptir.codegen.weights.filters import Convolution
 from ptir.codegen.weights.panels import LANES
 from ptir.types import BOOL, F32, I32, DType, TensorType
 
+FEW_TILES: Final = 8
+"""Most tiles of pixels for which the panels of the next tile are fetched ahead."""
+SHORT: Final = 1 << 14
+"""Most floats of the panels of a tile that are."""
 SHARED: Final = 1 << 16
 """More than any number of workgroups."""
 
@@ -79,10 +83,14 @@ class _Pieces(ConvolutionOperands, ABC):
             if not self.direct:
                 self.copy()
             self._panels()
-        block = 1 if self.direct else self.workgroups * self.block
-        kept = self.workgroups * self.kept if self.keeps else 1
-        scratch = tuple(TensorType(F32, (size,)) for size in (block, kept))
+        scratch = tuple(TensorType(F32, (size,)) for size in self.blocks)
         return finish_kernel(self.fusion, writer, self.workgroups, scratch)
+
+    @property
+    def blocks(self) -> tuple[int, ...]:
+        """Floats of the kernel's scratch memories: copies of the operand, panels."""
+        block = 1 if self.direct else self.workgroups * self.block
+        return block, self.workgroups * self.kept if self.keeps else 1
 
     def _panels(self) -> None:
         """Every tile of panels of the piece, and for each every tile of pixels."""
@@ -196,12 +204,27 @@ class Dense(_Pieces):
             xs = [self.element(*place, (a, b, c), channel) for place in places]
             weights = [self.weight(group, panel, p, input) for p in range(len(sums[0]))]
             known: dict[Index, Var] = {}
-            self.multiply(
-                run,
-                sums,
-                [self.ahead(x, False, known, self.beyond) for x in xs],
-                [self.ahead(weight, True, known) for weight in weights],
-            )
+            reads = [self.ahead(x, False, known, self.beyond) for x in xs]
+            factors = [self.ahead(weight, True, known) for weight in weights]
+            following = self.pixels_ahead(reads[0], len(places)) if self.direct else []
+            following += self.panels_ahead(factors[0], places[0])
+            self.multiply(run, sums, reads, factors, following)
+
+    def panels_ahead(self, weight: Read, place: tuple[Index, Index]) -> list[Ahead]:
+        """Panels behind those of this tile, a part for each of a piece's tiles of pixels.
+
+        Where these are many, a panel is used so often that it may as well be waited for; and large
+        panels are streams that processors know to follow.
+        """
+        cut, (row, column), line = self.cut, place, self.shape.inputs * LANES
+        tiles = -(-cut.rows // cut.high) * -(-self.shape.places[2] // cut.wide)
+        fetched = self.context.tiles.convolution_tiles_ahead and not self.keeps
+        fits = self.panels <= tiles <= FEW_TILES and self.panels * line <= SHORT
+        if not (fetched and fits):
+            return []
+        pixel = row * self.shape.places[2] + column
+        part = pixel * (self.shape.inputs // (cut.high * cut.wide) * LANES)
+        return [Ahead(weight, self.panels * line, LANES, part)]
 
 
 class Depthwise(_Pieces):

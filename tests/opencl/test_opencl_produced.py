@@ -1,4 +1,4 @@
-"""A depthwise convolution and the 1x1 convolution before it as one kernel, against NumPy in f64."""
+"""A depthwise convolution and the one before it as one kernel, against NumPy in f64."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from devices import device
 from ptir import functional as F
 from ptir.backend.contract import Target
 from ptir.capture.plan import PLANS
-from ptir.codegen.families.convolution import pointwise, serial
+from ptir.codegen.families.convolution import produced, serial
 from ptir.codegen.families.convolution.match import choose_tiling
 from ptir.codegen.weights.panels import LANES
 
@@ -23,8 +23,8 @@ from ptir.codegen.weights.panels import LANES
 @pytest.fixture(autouse=True)
 def of_any_size(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Small operands are computed where they are read, too; every kernel is verified."""
-    monkeypatch.setattr(pointwise, "LARGE", 0)
-    monkeypatch.setattr(pointwise, "NARROW", 1)
+    monkeypatch.setattr(produced, "LARGE", 0)
+    monkeypatch.setattr(produced, "NARROW", 1)
     monkeypatch.setenv("PTIR_VERIFY", "1")
     PLANS.clear()
     yield
@@ -63,6 +63,44 @@ def test_rows_are_computed_where_they_are_read(
     made = np.clip(convolved(x, wide) + bias, 0, 6)
     how = {"low": padding, "high": padding, "strides": stride, "groups": outputs}
     close(found, convolved(made, weight, **how), 1e-4)
+
+
+STEMS = [
+    ((1, 17, 30, 3), 2, 3, {"low": 1, "high": 1, "strides": 2}, 1),  # of networks on photographs
+    ((2, 12, 13, 3), 2, 4, {"low": 0, "high": 2, "strides": 2}, 2),  # more padding at one side
+    ((1, 9, 40, 5), 1, 2, {"low": 2, "high": 2}, 1),  # rows of nothing but padding
+    ((1, 31, 33, 4), 2, 1, {"strides": 3}, 1),  # 1x1, but pixels lie apart
+    ((1, 11, 9, 2), 1, 3, {"low": 1, "high": 1, "dilation": 2}, 1),
+]
+
+
+@pytest.mark.slice(3)
+@pytest.mark.parametrize(("shape", "stride", "window", "how", "padding"), STEMS)
+def test_rows_of_windows_with_few_products_are_computed_too(
+    target: Target,
+    shape: tuple[int, ...],
+    stride: int,
+    window: int,
+    how: dict[str, int],
+    padding: int,
+) -> None:
+    x, first, bias = (
+        normal(*shape),
+        normal(window, window, shape[3], 48, seed=1),
+        normal(48, seed=2),
+    )
+    weight = normal(3, 3, 1, 48, seed=3)
+    sides = (how.get("low", 0), how.get("high", 0))
+    given = {name: value for name, value in how.items() if name not in ("low", "high")}
+
+    def body(x: Any, first: Any, bias: Any, weight: Any) -> Any:
+        made = F.maximum(F.conv2d(x, first, bias, padding=(sides, sides), **given), 0.0)
+        return F.conv2d(made, weight, padding=padding, strides=stride, groups=48)
+
+    found = with_parameters(target, body, x, first, bias, weight)
+    made = np.maximum(convolved(x, first, **how) + bias, 0)
+    second = {"low": padding, "high": padding, "strides": stride, "groups": 48}
+    close(found, convolved(made, weight, **second), 1e-4)
 
 
 @pytest.mark.parametrize(("panels", "each"), [(3, 2), (6, 4), (5, 3)])
