@@ -59,18 +59,23 @@ def cut(*given):  # three panels in pieces of two
     return replace(choose_tiling(*given), tiles=2, tile_pieces=2, pitch=2 * LANES)
 
 target = registry.get("c")
-x, wide, weight = normal(1, 5, 7, 8), normal(1, 1, 8, 48, seed=1), normal(3, 3, 1, 48, seed=2)
-with (
-    mock.patch.object(produced, "LARGE", 0),
-    mock.patch.object(produced, "NARROW", 1),
-    mock.patch.object(serial, "choose_tiling", cut),
-):
-    found = with_parameters(
-        target,
-        lambda x, wide, w: F.conv2d(F.conv2d(x, wide), w, padding=1, groups=48),
-        x, wide, weight,
-    )
-close(found, convolved(convolved(x, wide), weight, low=1, high=1, groups=48), 1e-4)
+weight = normal(3, 3, 1, 48, seed=2)
+for window, channels, sides in ((1, 8, 0), (3, 3, 1)):
+    x, wide = normal(1, 5, 7, channels), normal(window, window, channels, 48, seed=1)
+    with (
+        mock.patch.object(produced, "LARGE", 0),
+        mock.patch.object(produced, "NARROW", 1),
+        mock.patch.object(serial, "choose_tiling", cut),
+    ):
+        found = with_parameters(
+            target,
+            lambda x, wide, w: F.conv2d(
+                F.conv2d(x, wide, padding=sides), w, padding=1, groups=48
+            ),
+            x, wide, weight,
+        )
+    made = convolved(x, wide, low=sides, high=sides)
+    close(found, convolved(made, weight, low=1, high=1, groups=48), 1e-4)
 for shape, outputs in (((2, 5, 7, 20), 40), ((1, 14, 14, 33), 17)):
     x, weight = normal(*shape), normal(3, 3, shape[3], outputs, seed=1)
     with ptir.overrides(conv2d="force=winograd"):
