@@ -91,6 +91,20 @@ def test_pixels_are_read_where_they_are_for_one_call_only(backend: str) -> None:
     np.testing.assert_array_equal(model.forward(shifted), after)
 
 
+def test_what_is_not_asked_for_is_neither_computed_nor_loaded() -> None:
+    model, image = loaded("random:mobilenet-v2-tiny", seed=2), image_models.image((1, 35, 44, 3))
+    head = {"classifier.1.weight", "classifier.1.bias"}
+    for found, wanted in (
+        (lambda: model.embed(np.zeros((35, 44, 3), np.uint8)), set[str]()),
+        (lambda: model.forward(image), head),
+    ):
+        before = len(model.plans)
+        found()
+        (plan,) = model.plans[before:]
+        assert {p.name for p in plan.captured.ports} & head == wanted
+        assert len(plan.captured.outputs) == 1
+
+
 def test_more_images_than_a_batch_holds_keep_their_order() -> None:
     model = loaded("random:vit-tiny")
     rng = np.random.default_rng(5)

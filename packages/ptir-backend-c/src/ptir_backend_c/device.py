@@ -244,15 +244,15 @@ class CDevice(AddressedDevice):
         mapping = mapping_of(array)
         if mapping is not None:
             self._runtime.watch(mapping)
-        return Addressed(array.ctypes.data, array.nbytes, array)
+        return Addressed(_address(array), array.nbytes, array)
 
     def write(self, memory: Addressed, array: np.ndarray[Any, Any]) -> None:
         """A copy of the host's memory, for nothing is ever queued."""
-        ctypes.memmove(memory.address, array.ctypes.data, array.nbytes)
+        ctypes.memmove(memory.address, _address(array), array.nbytes)
 
     def read(self, memory: Addressed, array: np.ndarray[Any, Any]) -> None:
         """The same, the other way."""
-        ctypes.memmove(array.ctypes.data, memory.address, array.nbytes)
+        ctypes.memmove(_address(array), memory.address, array.nbytes)
 
     def copy(self, source: Addressed, destination: Addressed, nbytes: int) -> None:
         """The same, within the memory."""
@@ -309,6 +309,12 @@ class CDevice(AddressedDevice):
 
     def finish(self) -> None:
         """Everything is done when a call returns."""
+
+
+def _address(array: np.ndarray[Any, Any]) -> int:
+    """Where an array's elements are, without the Python code behind ``array.ctypes``."""
+    found: int = array.__array_interface__["data"][0]
+    return found
 
 
 def memory_of_the_machine() -> int:

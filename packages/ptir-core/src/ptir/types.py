@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from ptir.errors import TypeRuleError, unknown_name
@@ -109,6 +109,7 @@ DTYPES: Final[dict[str, DType]] = {
         DType("f8e5m2", "float", 8, "float8_e5m2"),
     )
 }
+_BY_NUMPY_NAME: Final = {one.numpy_name: one for one in DTYPES.values()}
 
 BOOL, I32, U32 = DTYPES["bool"], DTYPES["i32"], DTYPES["u32"]
 F16, BF16, F32, F64 = DTYPES["f16"], DTYPES["bf16"], DTYPES["f32"], DTYPES["f64"]
@@ -123,7 +124,7 @@ def dtype(name: Any) -> DType:
     if isinstance(name, DType):
         return name
     called = name if isinstance(name, str) else getattr(name, "__name__", getattr(name, "name", ""))
-    found = DTYPES.get(called) or _by_numpy_name().get(called)
+    found = DTYPES.get(called) or _BY_NUMPY_NAME.get(called)
     if found is None:
         raise TypeRuleError(unknown_name("dtype", str(name), DTYPES))
     return found
@@ -131,16 +132,17 @@ def dtype(name: Any) -> DType:
 
 def dtype_of(array: Any) -> DType:
     """The element type that stores a NumPy array's (or scalar's) elements without conversion."""
-    found = _by_numpy_name().get(array.dtype.name)
+    return _stored_as(array.dtype)
+
+
+@cache  # NumPy puts the name of a dtype together whenever it is asked
+def _stored_as(dtype: Any) -> DType:
+    found = _BY_NUMPY_NAME.get(dtype.name)
     if found is None:
         raise TypeRuleError(
-            f"dtype {array.dtype} has no PTIR element type; convert to one of {', '.join(DTYPES)}"
+            f"dtype {dtype} has no PTIR element type; convert to one of {', '.join(DTYPES)}"
         )
     return found
-
-
-def _by_numpy_name() -> dict[str, DType]:
-    return {d.numpy_name: d for d in DTYPES.values()}
 
 
 @dataclass(frozen=True)

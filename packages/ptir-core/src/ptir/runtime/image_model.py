@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeAlias
 
 import numpy as np
 
@@ -38,6 +37,9 @@ BATCH: Final = 8
 TEXTS: Final = 16
 """Texts likewise."""
 
+Network: TypeAlias = Callable[[Tensor], Tensor]
+"""From prepared images f32[N,H,W,3] to a row for each."""
+
 
 class ImageModel(Model):
     """A loaded model that takes images; what it cannot do raises ``UnsupportedError``.
@@ -46,8 +48,17 @@ class ImageModel(Model):
     """
 
     def __post_init__(self) -> None:
-        """Capture the network when it first runs, once for each shape of a batch."""
-        self._seen = jit(self.module)
+        """Capture the network when it first runs, for what is asked and each shape of a batch."""
+
+        def features(pixels: Tensor) -> Tensor:
+            found: Tensor = self.module(pixels)[0]
+            return found
+
+        def scores(pixels: Tensor) -> Tensor:
+            found: Tensor = self.module(pixels)[1]
+            return found
+
+        self._features, self._scores = jit(features), jit(scores)
 
     @property
     def capabilities(self) -> tuple[str, ...]:
@@ -83,7 +94,7 @@ class ImageModel(Model):
     @property
     def plans(self) -> tuple[Plan, ...]:
         """What was compiled so far, the last one last."""
-        return tuple(self._seen.plans)
+        return (*self._features.plans, *self._scores.plans)
 
     def pixels(self, images: Given | Sequence[Given]) -> Array:
         """Images as the model takes them, f32[N,H,W,3]; raises ``ImageError``.
@@ -115,12 +126,12 @@ class ImageModel(Model):
                 f"model {self.name!r} has {self.module.classes} classes of its own, and labels are"
                 " for a model that takes any; leave them out"
             )
-        rows = self._in_batches(images)
-        return [likeliest(scores, self.labels, int(top_k)) for _, scores in rows]
+        rows = self._in_batches(images, self._scores)
+        return [likeliest(scores, self.labels, int(top_k)) for scores in rows]
 
     def embed(self, inputs: Given | Sequence[Given]) -> Array:
         """Features of each image f32[N,D], as the model pools them before its classifier."""
-        return np.stack([features for features, _ in self._in_batches(inputs)])
+        return np.stack([*self._in_batches(inputs, self._features)])
 
     def forward(self, tokens: Any) -> Array:
         """Scores f32[N,classes] (or f32[classes]) of prepared images f32[N,H,W,3] (or f32[H,W,3]).
@@ -129,8 +140,7 @@ class ImageModel(Model):
         """
         pixels = self._checked(tokens)
         batch = pixels if pixels.ndim == 4 else pixels[None]
-        with self._ran(batch) as (features, scores):
-            found: Array = (features if scores is None else scores).numpy()
+        found = self._run(self._scores if self.module.classes else self._features, batch)
         return found if pixels.ndim == 4 else found[0]
 
     def trace(self, tokens: Any) -> dict[str, Array]:
@@ -169,25 +179,21 @@ class ImageModel(Model):
             raise UsageError("forward: there is no pixel")
         return pixels
 
-    @contextmanager
-    def _ran(self, pixels: Array) -> Iterator[tuple[Tensor, Tensor | None]]:
-        """Features and scores of prepared images, which must not change before these are read."""
+    def _run(self, network: Network, pixels: Array) -> Array:
+        """What a network finds in prepared images, which must not change meanwhile."""
         with self.policies():
-            yield self._seen(from_host(pixels, self.target, borrow=True))
+            found: Array = network(from_host(pixels, self.target, borrow=True)).numpy()
+            return found
 
-    def _in_batches(self, images: Any) -> Iterator[tuple[Array, Array | None]]:
-        """Features and scores of each image, in order."""
+    def _in_batches(self, images: Any, network: Network) -> Iterator[Array]:
+        """What a network finds in each image, in order."""
         listed = _listed(images)
         for first in range(0, len(listed), BATCH):
             pixels = self.pixels(listed[first : first + BATCH])
             count = len(pixels)
             filled = np.zeros((1 << (count - 1).bit_length(), *pixels.shape[1:]), np.float32)
             filled[:count] = pixels
-            with self._ran(filled) as (pooled, classified):
-                features = pooled.numpy()
-                scores = None if classified is None else classified.numpy()
-            for row in range(count):
-                yield features[row], None if scores is None else scores[row]
+            yield from self._run(network, filled)[:count]
 
 
 class ImageTextModel(ImageModel):
