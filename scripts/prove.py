@@ -110,7 +110,7 @@ PATIENT: Final = ("--timeout", "300")
 
 STAGES: Final = {
     "tests": Stage(45, PYTEST, REQUIRED),
-    "mutants": Stage(10, (*SUITE, "mutants"), reads=CODE),
+    "mutants": Stage(6, (*SUITE, "mutants", "--jobs", str(os.cpu_count())), reads=CODE),
     "ref": whole(1, "ref"),
     "c": whole(8, "c"),
     "pocl": whole(25, "opencl:portable"),

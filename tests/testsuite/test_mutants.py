@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import importlib
+import os
+import re
+import sys
+import threading
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -10,18 +15,21 @@ from suite_settings import setting_of
 
 from corpus_slices import in_turn
 from ptir.backend import registry
-from ptir.ops import OPS
+from ptir.ops import OPS, numerics
 from ptir_testsuite.cli import main
 from ptir_testsuite.corpus.composites import CompositeCall
 from ptir_testsuite.corpus.derivation import cases_of
 from ptir_testsuite.corpus.stored import stored
 from ptir_testsuite.mutants import MUTANTS, PLANTED, Correct, Mutant, Row, planting
 from ptir_testsuite.mutants.equivalent import EQUIVALENT
+from ptir_testsuite.mutants.grading import side_by_side
 from ptir_testsuite.mutants.impostors import IMPOSTORS
 from ptir_testsuite.mutants.planting import Planted, grade_planted, usable
-from ptir_testsuite.mutants.score import grade, unmask
+from ptir_testsuite.mutants.score import IMPORTED, grade, unmask
+from ptir_testsuite.oracles.accuracy import Terms
 from ptir_testsuite.running.execute import run_case
 from ptir_testsuite.running.outcomes import Outcome
+from ptir_testsuite.running.workers import Order, SuiteDefect, run_in_processes
 from together import together
 
 ROOT = Path(__file__).parents[2]
@@ -82,6 +90,94 @@ def test_the_grade_is_printed(capsys):
         "1/1 planted faults rejected by the corpus alone, 0/0 impostors with the right outcome;"
         " 0/0 equivalent changes accepted"
     )
+
+
+SEVERAL = {
+    "erf by the five-term formula of Abramowitz and Stegun": "erf-",
+    "a maximum takes the number beside a NaN": "mismatch",
+    "claims the core and takes nothing": "unsupported",
+    "takes the process with it": "crash",
+    "never comes back": "timeout",
+}
+"""What becomes of some faults, in the order in which they are told."""
+WORDS = "five-term or maximum and beside or claims and core or takes and process or never and comes"
+
+
+def test_several_at_a_time_are_judged_as_each_alone_and_told_in_order(capsys):
+    if not usable(PLANTED["a maximum takes the number beside a NaN"]):
+        pytest.skip("no backend of level 2 works here")
+    assert main(["mutants", "-k", WORDS, "--jobs", "3", "--timeout", "0.7"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    told = [line for line in lines if line.startswith(tuple(SEVERAL))]
+    assert len(told) == len(SEVERAL)
+    for line, (name, outcome) in zip(told, SEVERAL.items(), strict=True):
+        assert line.startswith(name) and outcome in line.removeprefix(name)
+    assert lines[-2].startswith("1/1 faults in generated kernels rejected")
+    assert "1/1 planted faults" in lines[-1] and "3/3 impostors" in lines[-1]
+
+
+def test_tasks_give_their_results_in_order_whichever_ends_first():
+    begun = threading.Event()
+
+    def late():
+        assert begun.wait(60)
+        return "late"
+
+    def last():
+        begun.set()
+        return "last"
+
+    assert side_by_side([lambda: "here"], [late, last], 3) == (["here"], ["late", "last"])
+    assert side_by_side([], [lambda: 1, lambda: 2], 1) == ([], [1, 2])
+
+
+def test_what_a_task_raises_ends_all():
+    done, raised, ended = [], threading.Event(), threading.Event()
+    rest = [partial(done.append, number) for number in range(9)]
+
+    def wrong():
+        raised.set()
+        raise SuiteDefect("add-0")
+
+    def interrupted():
+        raise KeyboardInterrupt
+
+    with pytest.raises(SuiteDefect, match="add-0"):
+        side_by_side([], [wrong, *rest], 1)
+    with pytest.raises(KeyboardInterrupt):
+        side_by_side([interrupted], [partial(ended.wait, 60), *rest], 2)
+    ended.set()
+    assert not done, "nothing more is begun"
+    with pytest.raises(SuiteDefect, match="add-0"):  # in a thread beside this one
+        side_by_side([partial(raised.wait, 60)], [wrong], 2)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="workers are copies on Linux")
+def test_a_worker_that_is_a_copy_has_only_its_own_fault_and_the_variables_of_now(monkeypatch):
+    items = [case for case in cases_of(OPS["neg"]) if case.types[0].dtype.name == "i32"][:2]
+    outcomes = []
+    for code in ("7", "", "5"):
+        monkeypatch.setenv("PTIR_TEST_EXIT", code)
+        order = Order("any", (), Correct.claims, Terms(), ending, imported=IMPORTED)
+        found = list(run_in_processes(items, order, 1, 60.0))
+        outcomes.append({re.sub("(?s).*exit code ([0-9]+).*", r"\1", f.message) for f in found})
+    assert outcomes == [{"7"}, {""}, {"5"}]
+
+
+class Ending(Correct):
+    """Ends the process with the exit code that a variable says, if it says one."""
+
+    def step(self, instruction, operands, device):
+        if os.environ["PTIR_TEST_EXIT"]:
+            os._exit(int(os.environ["PTIR_TEST_EXIT"]))
+        return super().step(instruction, operands, device)
+
+
+def ending():
+    """A backend, and a change of the process that no other process may see."""
+    assert not hasattr(numerics, "changed")
+    numerics.changed = True
+    return Ending()
 
 
 QUICK = (

@@ -22,9 +22,10 @@ from ptir_testsuite.cli.common import (
 from ptir_testsuite.corpus.selection import selection
 from ptir_testsuite.corpus.stored import promote
 from ptir_testsuite.mutants import MUTANTS, PLANTED
+from ptir_testsuite.mutants.grading import graded
 from ptir_testsuite.mutants.impostors import IMPOSTORS
-from ptir_testsuite.mutants.planting import ON, KernelGrade, grade_planted
-from ptir_testsuite.mutants.score import Grade, Unmasked, grades, unmask
+from ptir_testsuite.mutants.planting import ON, KernelGrade
+from ptir_testsuite.mutants.score import Grade, Unmasked
 from ptir_testsuite.reports import matrix
 from ptir_testsuite.reports.report import CONFORMANT, INCOMPLETE, NOT_CONFORMANT
 from ptir_testsuite.running.fuzz import Found, fuzz, headline, shared, told
@@ -87,7 +88,8 @@ def fuzz_command(
 )
 @click.option("--timeout", type=SECONDS, default=2.0, help="Seconds until an impostor is given up.")
 @click.option("--slice", "number", type=COUNT, help="Grade this slice of the corpus instead.")
-def mutants_command(words: str, timeout: float, number: int | None) -> int:
+@click.option("--jobs", type=click.IntRange(1), default=1, help="Faults graded at a time.")
+def mutants_command(words: str, timeout: float, number: int | None, jobs: int) -> int:
     """Grade the suite: which planted faults the corpus alone rejects; 0 where all are right.
 
     A slice must reject 95 of 100; what it leaves to a whole run is named.
@@ -95,10 +97,9 @@ def mutants_command(words: str, timeout: float, number: int | None) -> int:
     matches = selection(words) if words else None
     rows = [r for r in MUTANTS.values() if not matches or matches(f"{r.name} {' '.join(r.ops)}")]
     names = [n for n, r in IMPOSTORS.items() if not matches or matches(f"{n} {' '.join(r.ops)}")]
-    found = list(grades(rows, number))
-    unmasked = [unmask(name, timeout, number) for name in names]
     planted = [r for r in PLANTED.values() if not matches or matches(_words(r.name, r.shows))]
-    kernels = [grade_planted(row, number=number) for row in planted]
+    grades = graded(rows, names, planted, timeout=timeout, number=number, jobs=jobs)
+    found, unmasked, kernels = grades.faults, grades.impostors, grades.kernels
     grid = [["fault", "ops", "rejected by", "cases tried"]]
     for one in (g for g in found if not g.reason):
         grid.append([one.name, ", ".join(one.ops), one.caught or "NOTHING", str(one.tried)])
@@ -128,14 +129,14 @@ def mutants_command(words: str, timeout: float, number: int | None) -> int:
         f" {sum(u.right for u in unmasked)}/{len(unmasked)} impostors with the right outcome;"
         f" {sum(g.right for g in alike)}/{len(alike)} equivalent changes accepted"
     )
-    graded = [g for g in kernels if g.graded]
-    if not found and not unmasked and not graded:
+    ran = [g for g in kernels if g.graded]
+    if not found and not unmasked and not ran:
         return INCOMPLETE
-    every: list[Grade | Unmasked] = [*found, *graded, *unmasked]
+    every: list[Grade | Unmasked] = [*found, *ran, *unmasked]
     wrong = [one.name for one in every if not one.right]
     if number is None or any(g.reason for g in found if not g.right):
         return NOT_CONFORMANT if wrong else CONFORMANT
-    total = len(faults) + len(graded) + len(unmasked)
+    total = len(faults) + len(ran) + len(unmasked)
     page.print(
         f"{total - len(wrong)}/{total} in all; left to a whole run: {'; '.join(wrong) or 'none'}"
     )

@@ -19,7 +19,7 @@ from ptir.ops import OPS
 from ptir_testsuite.corpus.composites import CALLS, CompositeCall
 from ptir_testsuite.corpus.derivation import cases_of
 from ptir_testsuite.corpus.stored import stored
-from ptir_testsuite.mutants.score import PROGRAMS, Grade, within
+from ptir_testsuite.mutants.score import IMPORTED, PROGRAMS, Grade, within
 from ptir_testsuite.oracles.accuracy import Terms
 from ptir_testsuite.running.items import Item, random_programs
 from ptir_testsuite.running.kinds.lifetime import KINDS, lifetimes
@@ -123,7 +123,8 @@ def grade_planted(row: Planted, timeout: float = TIMEOUT, number: int | None = N
         return KernelGrade(row.name, row.shows, "", Outcome.UNSUPPORTED, 0)
     target = registry.get(backend)
     claims, rounded = target.backend.claimed(target.device), target.backend.correctly_rounded
-    order = Order(backend, (), claims, Terms(rounded), partial(faulty, row.name, backend))
+    made_by = partial(faulty, row.name, backend)
+    order = Order(backend, (), claims, Terms(rounded), made_by, imported=IMPORTED)
     tried = 0
     for found in run_in_processes(list(within(_shown(row), number)), order, 1, timeout):
         tried += 1

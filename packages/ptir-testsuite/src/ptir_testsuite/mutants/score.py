@@ -39,6 +39,9 @@ COMPOSITE: Final = "composite-"
 MODEL: Final = "model-"
 """What stands in front of the name of a model, where only whole models show an impostor."""
 
+IMPORTED: Final = ("ptir_testsuite.mutants",)
+"""What all processes of planted faults import, and so have from the start."""
+
 SCRIPT: Final = 10.0  # so many times as long as a case a lifetime or a model may take
 
 
@@ -116,7 +119,8 @@ class Unmasked:
 def unmask(name: str, timeout: float = 2.0, number: int | None = None) -> Unmasked:
     """Run an impostor on the cases of its ops, in a process of its own, until one fails."""
     row = IMPOSTORS[name]
-    order = Order("impostor", (), row.make().claims, Terms(), row.make)
+    claims = row.make().claims
+    order = Order("impostor", (), claims, Terms(), row.make, imported=IMPORTED)
     if any(op not in OPS for op in row.ops):
         timeout *= SCRIPT
     tried = [item for op in row.ops for item in within(_items_of(op), number)]
@@ -138,8 +142,3 @@ def _items_of(name: str) -> Iterator[Item]:
         called = name.removeprefix(COMPOSITE)
         return (CompositeCall(called, number) for number in range(len(CALLS[called])))
     return iter(cases_of(OPS[name]))
-
-
-def grades(rows: Iterable[Row], number: int | None = None) -> Iterator[Grade]:
-    """The grades of some faults, by the corpus or by a slice of it."""
-    return (grade(row, number) for row in rows)

@@ -10,12 +10,14 @@ may have been it.
 from __future__ import annotations
 
 import multiprocessing
+import os
 import signal
 import sys
+import threading
 import time
 import traceback
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from multiprocessing import resource_tracker
@@ -43,6 +45,9 @@ LOST: Final = "lost"
 REFERENCE: Final = "ptir_backend_ref"
 """The package that a worker can no longer import when it has opened another backend."""
 
+PROCESSES: Final = threading.RLock()
+"""Held while processes are started or waited for: to start one asks for the ends of all others."""
+
 OUTSIDE: Final = frozenset(("SIGKILL", "SIGTERM", "SIGINT", "SIGHUP"))
 """Signals that somebody else sends; what a backend does to its own process has other ones."""
 
@@ -51,7 +56,9 @@ OUTSIDE: Final = frozenset(("SIGKILL", "SIGTERM", "SIGINT", "SIGHUP"))
 class Order:
     """What a worker needs: the backend's name, modules that define ops, claims, and terms.
 
-    ``made_by`` is a class to make the backend of instead, importable by workers.
+    ``made_by`` is a class to make the backend of instead, importable by workers. With ``imported``
+    they are copies of a process that has these modules and has done nothing else (on Linux, and
+    one process for all orders), with the variables of the environment that there are now.
     """
 
     backend: str
@@ -60,6 +67,7 @@ class Order:
     terms: Terms
     made_by: Callable[[], Backend] | None = None
     at_once: bool = False
+    imported: tuple[str, ...] = ()
 
     def setting(self) -> Setting:
         """Open the target; raises ``BackendUnavailable``."""
@@ -76,8 +84,10 @@ class SuiteDefect(Exception):  # noqa: N818  not an error of the backend under t
     """The suite itself failed on an item; says where."""
 
 
-def serve(order: Order, pipe: Connection) -> None:
+def serve(order: Order, pipe: Connection, environment: Mapping[str, str]) -> None:
     """The loop of a worker: batches in, rows out, until it is told to stop."""
+    os.environ.clear()
+    os.environ.update(environment)
     setting = order.setting()
     if REFERENCE not in sys.modules:
         sys.modules[REFERENCE] = None  # type: ignore[assignment]  # nobody can hand work to it now
@@ -118,6 +128,11 @@ class _Worker:
     silent: float = 0.0
     ready: bool = False
 
+    def ended(self, timeout: float | None = None) -> None:
+        """Wait for the end of the process."""
+        with PROCESSES:
+            self.process.join(timeout)
+
 
 def run_in_processes(
     items: Sequence[Item], order: Order, jobs: int, timeout: float
@@ -157,17 +172,18 @@ class _Pool:
         self.workers = []
 
     def _start(self) -> None:
-        context = multiprocessing.get_context("spawn")
+        context: Any = _context(self.order.imported)
         ours, theirs = context.Pipe()
-        process = context.Process(target=serve, args=(self.order, theirs), daemon=True)
-        with _deaf():
+        given = self.order, theirs, dict(os.environ)
+        process = context.Process(target=serve, args=given, daemon=True)
+        with PROCESSES, _deaf():
             process.start()
         theirs.close()
         self.workers.append(_Worker(process, ours))
 
     def _stop(self, worker: _Worker) -> None:
         worker.process.kill()
-        worker.process.join()
+        worker.ended()
         worker.pipe.close()
 
     def _receive(self, worker: _Worker) -> Iterator[Row]:
@@ -175,7 +191,7 @@ class _Pool:
         try:
             message = worker.pipe.recv()
         except (EOFError, ConnectionError):
-            worker.process.join(LOOK)  # what it died of is told by its own exit code
+            worker.ended(LOOK)  # what it died of is told by its own exit code
             yield from self._lost(worker, Outcome.CRASH)
             return
         if message == LOST:
@@ -194,7 +210,7 @@ class _Pool:
         batch = self._batch()
         if not batch:
             worker.pipe.send(None)
-            worker.process.join()
+            worker.ended()
             worker.pipe.close()
             self.workers.remove(worker)
             return
@@ -272,6 +288,15 @@ class _Pool:
         self.left.extendleft(reversed(worker.pending))
         if self.left:
             self._start()
+
+
+def _context(imported: Sequence[str]) -> Any:
+    """How processes are started: from nothing, or as copies of one that has imported modules."""
+    if not imported or sys.platform != "linux":
+        return multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([__name__, *imported])
+    return context
 
 
 def killer(exitcode: int | None) -> str:
