@@ -60,7 +60,9 @@ products at once. The implementations below round activations so that these appl
 default: `--fast` (`load_model(fast=True)`) chooses the one for the format of the weights,
 `--override linear=force=bf16`, `quantized_linear=force=int8` or `conv2d=force=int8` names it.
 Backends without the instruction compute the same numbers from the lowering, at no gain; there, and
-for formats that have no such implementation, `--fast` is an error that says so.
+for formats that have no such implementation, `--fast` is an error that says so. Of a file that has
+blocks and floats (a router of experts, an output) it takes the blocks; the rest stays exact, and a
+warning names it.
 
 Exact products use the dot product of bytes as well: the C backend and PoCL multiply weights of 1
 to 8 bits by [int8 slices](../internals/codegen.md#int8-slices) that hold all 24 bits of an

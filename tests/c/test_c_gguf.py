@@ -111,12 +111,24 @@ def test_fast_rounds_activations_and_nothing_else(
     assert 1e-4 < lost < 0.1 and also / 3 < lost < also * 3 and few < 0.1
 
 
-def test_fast_names_floats_beside_blocks(tmp_path: Path, c: Target) -> None:
+def test_fast_leaves_floats_beside_blocks_exact_and_says_so(tmp_path: Path, c: Target) -> None:
+    if "dot_bytes" not in c.backend.opened(c.device).device.dialect.dots:  # type: ignore[attr-defined]
+        pytest.skip("the processor has no dot product of bytes")
     sizes = {"hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 1}
     checkpoint = open_checkpoint(llama_folder(tmp_path, **sizes))
-    kinds = {"blk.0.attn_k.weight": Kind.F32}
+    kinds = {"blk.0.ffn_down.weight": Kind.F32, "output.weight": Kind.BF16}
     path = write(tmp_path / "m.gguf", checkpoint, lambda name: kinds.get(name, Kind.Q4_K)).path
-    with pytest.raises(UsageError, match=r"fast: weights in Q4_K\+f32 have no dot implementation"):
+    said = "fast: products with weights in bf16\\+f32 stay exact; activations .* those in Q4_K"
+    with pytest.warns(UserWarning, match=said):
+        fast = ptir.load_model(path, backend=c, fast=True)
+    assert {one.target: str(one.policy) for one in fast.overrides} == {
+        "quantized_linear": "force=int8"
+    }
+    exact, found = ptir.load_model(path, backend=c).forward(TOKENS), fast.forward(TOKENS)
+    assert 1e-4 < np.abs(found - exact).max() / np.abs(exact).max() < 0.1
+    floats = Kind.F32
+    path = write(tmp_path / "f.gguf", checkpoint, lambda name: floats).path
+    with pytest.raises(UsageError, match="fast: weights in f32 have no dot implementation"):
         ptir.load_model(path, backend=c, fast=True)
 
 

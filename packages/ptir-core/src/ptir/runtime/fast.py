@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Collection
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
@@ -41,17 +42,26 @@ def fast_policies(
 
     A format is the name of a quantization or of a storage type, or the form of weights in words.
     With weights of whole numbers the ``filters`` of a model that has some become bytes as well.
-    Raises ``UsageError`` for one without such an implementation and for several of which some are
-    floats, and ``UnsupportedError`` where the device has no instruction for it.
+    Beside blocks held as words all other products stay exact, of which it warns. Raises
+    ``UsageError`` for formats without such an implementation and for several kinds of floats, and
+    ``UnsupportedError`` where the device has no instruction for it.
     """
     names = sorted(one for one in held if isinstance(one, str))
     blocks = sorted({one.format.name for one in held if not isinstance(one, str)})
+    exact = [one for one in names if blocks and FAST.get(one) != WORDS]
+    if exact:
+        warnings.warn(
+            f"fast: products with weights in {'+'.join(exact)} stay exact; activations are rounded"
+            f" for those in {'+'.join(blocks)}",
+            stacklevel=3,
+        )
+        held = [one for one in held if one not in exact]
+        names = [one for one in names if one not in exact]
     choices = {FAST.get(one) for one in names} | ({WORDS} if blocks else set())
     if None in choices or len(choices) != 1:
-        alike = ", and blocks of whole numbers where all weights have such" if blocks else ""
         raise UsageError(
-            f"fast: weights in {'+'.join(blocks + names)} have no dot implementation; those in"
-            f" {', '.join(FAST)} do (--dtype bf16, --quant int8, --quant int4){alike}"
+            f"fast: weights in {'+'.join(names)} have no dot implementation; those in"
+            f" {', '.join(FAST)} do (--dtype bf16, --quant int8, --quant int4)"
         )
     name, implementation = next(filter(None, choices))
     for one in held:

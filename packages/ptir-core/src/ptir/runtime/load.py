@@ -74,7 +74,8 @@ def load_model(
     may still see; with ``swa_full`` they keep the whole text. ``seed`` is the one of random
     weights. ``fast`` rounds activations for the processor's dot instructions, and with weights of
     whole numbers also filters that go over images (docs/reference/accuracy.md); it is an error
-    where there are no such instructions for the format. ``overrides``
+    where there are no such instructions for the format, and floats beside blocks of few bits stay
+    exact, with a warning. ``overrides``
     maps functionals, with conditions or without, to policies; they win over what `ptir tune` found,
     over plugins, the checkpoint's config (``ptir_overrides``) and what ``fast`` chooses, and lose
     to the environment, the command line and ``with ptir.overrides(...)``.
