@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import more_spellings  # noqa: F401  fills both tables
 import near_misses  # noqa: F401  fills the table
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from ptir.rewrite.engine import rewrite
 from ptir.rewrite.patterns import Patterns
 from ptir.rewrite.raising import raised
 from ptir.rewrite.rules import EXACT
+from ptir.rewrite.skeleton import VIEWS
 from ptir.rewrite.worth import SIGNS
 from together import together
 
@@ -43,7 +45,8 @@ def test_spelling_is_raised(written: Written) -> None:
         if isinstance(value, float):
             value = pytest.approx(value, rel=1e-6)
         assert attributes[name] == value, name
-    assert len(after.instructions) <= 9, [i.name for i in after.instructions]
+    left = [i.name for i in after.instructions if i.name not in VIEWS]
+    assert len(left) <= 6, left
     rng = np.random.default_rng(1)
     arrays = [
         rng.integers(0, 5, t.shape).astype("i4")

@@ -100,6 +100,22 @@ def split(view: Digits, inner: int) -> tuple[tuple[Digit, ...], tuple[Digit, ...
     return tuple(digits), tuple(reversed(below))
 
 
+def in_blocks(view: Digits, inner: int) -> Digits | None:
+    """A view that leaves blocks of ``inner`` elements whole, as one of blocks; else None."""
+    parts = split(view, inner)
+    if parts is None or merged(parts[1]) != identity(inner) or view.offset % inner:
+        return None
+    if any(stride % inner for _, stride in parts[0]):
+        return None
+    return Digits(tuple((n, stride // inner) for n, stride in parts[0]), view.offset // inner)
+
+
+def of_blocks(view: Digits, inner: int) -> Digits:
+    """A view of blocks of ``inner`` elements each, as one of elements."""
+    digits = [(n, stride * inner) for n, stride in view.digits]
+    return merged([*digits, (inner, 1)], view.offset * inner)
+
+
 MOST: Final = 24
 """Digits of a view beyond which it is not looked into."""
 

@@ -48,6 +48,10 @@ PLACES: Final = ("places",)
 """The leaf of whole numbers from 0 on."""
 
 
+ODD: Final = frozenset({"erf", "tanh", "sin"})
+"""Functions f with f(-x) = -f(x)."""
+
+
 @dataclass(frozen=True)
 class Atom:
     """What algebra leaves whole: a kind, what tells it apart, and polynomials of one index each.
@@ -172,10 +176,15 @@ class NormalForms:
         elif atom.kind == "each":
             return self.atom("each", atom.detail, *(self.seen(dict(p), view) for p in atom.parts))
         elif atom.kind == "fold":
-            inner = atom.detail[1]
-            wide = views.merged([(n, s * inner) for n, s in view.digits] + [(inner, 1)])
-            wide = Digits(wide.digits, view.offset * inner)
+            wide = views.of_blocks(view, atom.detail[1])
             return self.atom("fold", atom.detail, self.seen(dict(atom.parts[0]), wide))
+        elif atom.detail[0] == "concat":
+            sizes, inner = atom.detail[1:]
+            rows = views.in_blocks(view, sum(sizes) * inner)
+            if rows is not None:
+                each = zip(atom.parts, sizes, strict=True)
+                parts = (self.seen(dict(p), views.of_blocks(rows, n * inner)) for p, n in each)
+                return self.atom("whole", atom.detail, *parts)
         return self.atom("leaf", (("whole", number), view))
 
     # --- values ---
@@ -211,12 +220,12 @@ class NormalForms:
             return self._single("whole", ("composite", name, text), *map(self.of, operands))
         array = self.known.of(value)
         if array is not None:
-            return self._literal(value, array)
+            return self.literal(value, array)
         rule = self.rules.get(node.op)
         found = rule(self, node) if rule else None
         return self._other(value) if found is None else found
 
-    def _literal(self, value: Ref, array: Any) -> Polynomial:
+    def literal(self, value: Ref, array: Any) -> Polynomial:
         """A constant array without the axes along which it repeats."""
         shape, strides, kept = value.type.shape, [], array
         for axis in range(len(shape)):
@@ -251,6 +260,9 @@ class NormalForms:
         return self._single("whole", detail, *parts)
 
     def _elementwise(self, node: Node, parts: list[Polynomial]) -> Polynomial:
+        if node.op in ODD and frozen(parts[0])[0][1] < 0:
+            minus = product(parts[0], {CONSTANT: -1})
+            return product(self._elementwise(node, [minus]), {CONSTANT: -1})
         if len(parts) == 1:
             pieces = self._concat_pieces(parts[0])
             if pieces is not None:

@@ -49,6 +49,10 @@ def _mul(forms: NormalForms, node: Node) -> Polynomial | None:
 def _div(forms: NormalForms, node: Node) -> Polynomial | None:
     if not _float(node):
         return None
+    divisor = node.operands[1]
+    array = forms.known.of(divisor)
+    if array is not None and array.size > 1 and array.all():
+        return product(forms.of(node.operands[0]), forms.literal(divisor, 1 / array))
     a, b = map(forms.of, node.operands)
     return product(a, forms.power(b, -1)) if b else None
 
@@ -171,8 +175,12 @@ def _concat(forms: NormalForms, node: Node) -> Polynomial | None:
     axis = node.attributes["axis"]
     shapes = [operand.type.shape for operand in node.operands]
     inner = math.prod(shapes[0][axis + 1 :])
-    detail = ("concat", tuple(shape[axis] for shape in shapes), inner)
-    parts = map(forms.of, node.operands)
+    sizes = tuple(shape[axis] for shape in shapes)
+    detail = ("concat", sizes, inner)
+    parts = [*map(forms.of, node.operands)]
+    if sizes == sizes[:1] * len(sizes) and all(part == parts[0] for part in parts):
+        block, outer = sizes[0] * inner, math.prod(shapes[0][:axis])
+        return forms.seen(parts[0], views.merged([(outer, block), (len(sizes), 0), (block, 1)]))
     return {((forms.atom("whole", detail, *parts), 1),): 1.0}
 
 

@@ -125,10 +125,11 @@ class DerivedPattern:
     def _settled(self, graph: Graph, root: Ref, form: Form, bound: Operands) -> Match | None:
         for operands in assignments(self.row.slots, bound, root):
             for given, attributes in self.row.solve(form, operands, root):
-                trial = Trial(self.row, graph, root, form.inner, form.spelling)
-                found = trial.settle(given, attributes)
-                if found is not None:
-                    return found
+                for turned in ((), *self.row.turns):
+                    trial = Trial(self.row, graph, root, form.inner, form.spelling, turned)
+                    found = trial.settle(given, attributes)
+                    if found is not None:
+                        return found
         return None
 
     def sample(self) -> tuple[Attributes, tuple[TensorType, ...], tuple[TensorType, ...]]:

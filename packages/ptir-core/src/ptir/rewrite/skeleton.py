@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from ptir.ir.attributes import Literal
 from ptir.ir.graph import Node, Ref
 from ptir.ops.record import op
 from ptir.rewrite.constants import uniform
@@ -33,13 +34,18 @@ class OutOfStepsError(Exception):
 
 
 def bare(value: Ref) -> Ref:
-    """What is behind the views of a value, and behind widening to f32."""
+    """What is behind the views of a value, and behind widening to f32 and repeating."""
     while True:
         node = value.node
         widened = node.op == "cast" and node.types[0] == F32_OF(node)
-        if node.op not in VIEWS and not widened:
+        if node.op not in VIEWS and not widened and not _repeats(node):
             return value
         value = node.operands[0]
+
+
+def _repeats(node: Node) -> bool:
+    """Whether a value is one other several times, side by side."""
+    return node.op == "concat" and len({bare(ref).key for ref in node.operands}) == 1
 
 
 def F32_OF(node: Node) -> object:  # noqa: N802
@@ -47,6 +53,10 @@ def F32_OF(node: Node) -> object:  # noqa: N802
     own = node.operands[0].type
     small = own.dtype.is_float and own.dtype.bits < 32
     return node.types[0] if small and node.types[0].dtype == F32 else None
+
+
+def _is_array(value: Ref) -> bool:
+    return value.node.op == "constant" and value.type.dtype.is_float
 
 
 def _constant(value: Ref) -> bool:
@@ -113,7 +123,7 @@ def products(value: Ref, count: int, known: Cache) -> tuple[Factors, ...]:
 
 
 def _products(value: Ref, count: int) -> Iterator[Factors]:
-    if value.node.op not in _OPENED:
+    if value.node.op not in _OPENED and not _repeats(value.node):
         constant = _constant(value)
         if count == 1 and not constant:
             yield [(value, 1.0)]
@@ -243,6 +253,21 @@ class Taken:
     """Composites that nodes of a program are taken as, and what is known of its values."""
 
     products: Cache = field(default_factory=Cache, kw_only=True)
+    inverses: dict[tuple[int, int], Ref] = field(
+        default_factory=dict[tuple[int, int], Ref], kw_only=True
+    )
+    """Reciprocals of constant arrays that something is divided by."""
+
+    def inverse(self, constant: Ref) -> Ref:
+        """The reciprocals of a constant array: one value for each array."""
+        import numpy as np
+
+        if constant.key not in self.inverses:
+            with np.errstate(divide="ignore"):
+                array = np.asarray(1 / constant.node.attributes["value"].numpy())
+            kept = array.astype(constant.type.dtype.numpy)
+            self.inverses[constant.key] = op("constant")(value=Literal.of(kept))
+        return self.inverses[constant.key]
 
     def name(self, node: Node) -> str | None:
         """The name of the composite that a node is, or is taken as."""
@@ -300,11 +325,22 @@ class _Match:
         order = sorted(range(len(wanted)), key=lambda i: bare(wanted[i][0]).node.is_source)
         part, exponent = wanted[order[0]]
         rest = [wanted[i] for i in order[1:]]
-        for index, (value, power) in enumerate(found):
-            if power == exponent and self._may_be(part, value):
+        for index, value in self._powers(part, exponent, found):
+            if self._may_be(part, value):
                 others = [*found[:index], *found[index + 1 :]]
                 for extended in self.fit(part, value, bound):
                     yield from self._assign(rest, others, extended)
+
+    def _powers(
+        self, wanted: Ref, exponent: float, found: Sequence[tuple[Ref, float]]
+    ) -> Iterator[tuple[int, Ref]]:
+        """Factors of that exponent; for an operand also arrays divided by, as reciprocals."""
+        for index, (value, power) in enumerate(found):
+            base = bare(value)
+            if power == exponent:
+                yield index, value
+            elif power == -exponent and bare(wanted).node.is_source and _is_array(base):
+                yield index, self._taken.inverse(base)
 
     def _may_be(self, wanted: Ref, value: Ref) -> bool:
         node, found = bare(wanted).node, bare(value).node

@@ -6,6 +6,7 @@ and whoever expects a composite there sees one.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
@@ -42,24 +43,20 @@ def bit(name: str) -> int:
 class Match:
     """A composite in a program: its operands and attributes by name, also as attributes of this.
 
-    ``root`` is the value that it is.
+    ``root`` is the value that it is, with its axes in another order where ``turned`` says which.
     """
 
     name: str
     root: Ref
     operands: Mapping[str, Ref]
     attributes: Mapping[str, Any]
+    turned: tuple[int, ...] = ()
 
     def __getattr__(self, name: str) -> Any:
         for known in (self.operands, self.attributes):
             if name in known:
                 return known[name]
         raise AttributeError(f"{self.name} has no {name!r}: {[*self.operands, *self.attributes]}")
-
-    @property
-    def text(self) -> str:
-        """The attributes as they are printed."""
-        return Attributes(self.attributes).text
 
 
 @dataclass
@@ -137,11 +134,24 @@ def called(
     """The composite that a node is, where it is one of ``inner`` or nothing else."""
     found = graph.taken.get(node.serial)
     if found is not None and found.name in inner:
-        return found.name, found.text, tuple(found.operands.values())
+        operands = tuple(found.operands.values())
+        return found.name, _told(found.attributes, operands), operands
     if node.op != "composite":
         return None
     attributes = {k: v for k, v in node.attributes.items() if k not in ("name", "implementation")}
-    return str(node.attributes["name"]), Attributes(attributes).text, node.operands
+    return str(node.attributes["name"]), _told(attributes, node.operands), node.operands
+
+
+def _told(attributes: Mapping[str, Any], operands: Sequence[Ref]) -> str:
+    """Attributes as text, an axis of the one operand by its size and the elements below it.
+
+    So a call says the same whatever axes of size 1 there are, or whichever others are joined.
+    """
+    axis = attributes.get("axis")
+    if len(operands) != 1 or not isinstance(axis, int):
+        return Attributes(attributes).text
+    shape = operands[0].type.shape
+    return Attributes({**attributes, "axis": (shape[axis], math.prod(shape[axis + 1 :]))}).text
 
 
 def apply(match: Match, operands: Sequence[Ref], lowering: Block) -> Ref:
@@ -151,6 +161,8 @@ def apply(match: Match, operands: Sequence[Ref], lowering: Block) -> Ref:
     )
     made = results[0]
     made.node.location = match.root.node.location.inside(match.name)
+    if match.turned:
+        made = op("transpose")(made, permutation=match.turned)
     if made.type != match.root.type:
         made = op("reshape")(made, shape=match.root.type.shape)
     return made

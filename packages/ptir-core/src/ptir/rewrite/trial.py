@@ -10,6 +10,7 @@ from ptir.errors import PtirError
 from ptir.ir.attributes import Attributes
 from ptir.ir.graph import Node, Ref, inline
 from ptir.ops.implementations import FUNCTIONALS, PORTABLE, SPELLINGS, Lower
+from ptir.ops.record import op
 from ptir.ops.verify import WRONG_KIND
 from ptir.rewrite.constants import uniform
 from ptir.rewrite.normal import NormalForms
@@ -32,6 +33,8 @@ class Trial:
     root: Ref
     inner: frozenset[str]
     spelling: str
+    turned: tuple[int, ...] = ()
+    """The order in which the root has the result's axes, where that is another."""
 
     def settle(self, operands: Operands, attributes: Mapping[str, Any]) -> Match | None:
         """The match, if the root is this composite on these operands."""
@@ -44,7 +47,7 @@ class Trial:
                 else:
                     found = self._solved(lower, operands, attributes, unknown)
                 if found is not None and self._closed(operands):
-                    return Match(self.row.functional, self.root, operands, dict(found))
+                    return Match(self.row.functional, self.root, operands, dict(found), self.turned)
             except (TooLargeError, OverflowError, ZeroDivisionError):
                 continue
         return None
@@ -116,6 +119,8 @@ class Trial:
         except (PtirError, *WRONG_KIND):  # these operands are none that it takes
             return None
         (result,) = inline(block, list(operands.values()))
+        if self.turned:
+            result = op("transpose")(result, permutation=self.turned)
         same = result.type.dtype == self.root.type.dtype and result.type.size == self.root.type.size
         return result if same else None
 
