@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from ptir.checkpoint import load_archive, save_archive, save_folder
+from ptir.cli.main import main
 from ptir.ir.printer import print_program
 from random_programs import COLUMNS, ROWS, random_program
 from running import SMALL, Command, command, small_checkpoint
@@ -97,3 +98,57 @@ def test_programs_need_their_arrays_and_no_text(
     done = command("verify", path, "text", "--input", arrays)
     assert done.code == 2 and "a program takes no text" in done.err
     assert SMALL["n_layer"] == 2
+
+
+@pytest.mark.slice(2)
+@pytest.mark.parametrize("model", ["random:vit-tiny", "random:bert-tiny"])
+def test_models_that_see_or_read_are_verified(
+    model: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A run over an image or a text is compared as a step of others is."""
+    assert main(["verify", model, "--backend", "c", "--json"]) == 0
+    value = json.loads(capsys.readouterr().out)
+    assert value["right"] and len(value["layers"]) > 5
+    assert main(["verify", model, "--backend", "c", "--step", "decode"]) == 2
+    assert "for models that generate" in capsys.readouterr().err
+
+
+@pytest.mark.slice(2)
+def test_models_that_see_or_read_are_dumped_and_reported(tmp_path: Path, command: Command) -> None:
+    for model, port in (("random:vit-tiny", "pixels"), ("random:bert-tiny", "kinds")):
+        ports = command("dump", model, "--backend", "ref", "--json").value["ports"]
+        assert port in {one["name"] for one in ports}
+        folded = command("explain", model, "--backend", "ref", "--folded", "--json").value
+        assert isinstance(folded, list)
+    page = tmp_path / "page.html"
+    options = ("--prefill", 2, "--batch", 2, "-r", 1, "--backend", "ref", "--out", page)
+    done = command("report", "random:bert-tiny", *options)
+    assert "a run over texts of 2 x 2 tokens" in done.out, done.err
+    assert "embeddings" in page.read_text(encoding="utf-8")
+    refused = command("report", "random:whisper-micro", "--backend", "ref", "--out", page)
+    assert refused.code == 4 and "cannot generate" in refused.err
+
+
+def test_an_image_is_traced(tmp_path: Path, command: Command) -> None:
+    pillow = pytest.importorskip("PIL.Image")
+    file, one, other = (tmp_path / name for name in ("a.png", "one.st", "other.st"))
+    pillow.fromarray(np.arange(48 * 48 * 3, dtype=np.uint8).reshape(48, 48, 3)).save(file)
+    model = ("trace", "random:vit-tiny", "--backend", "ref")
+    value = command(*model, file, "--out", one, "--json").value
+    assert "token_ids" not in value and {"features", "scores"} <= value["layers"].keys()
+    command(*model, file, "--out", other)
+    assert command("diff", one, other).code == 0
+    refused = command(*model, "--tokens", "1,2", "--out", other)
+    assert refused.code == 2 and "give an image file" in refused.err
+    text = ("trace", "random:bert-tiny", "--backend", "ref", "--tokens", "1,2", "--out", other)
+    assert command(*text).code == 0
+    assert "other image" in command("diff", one, other).err
+
+
+def test_traces_of_other_models_are_named(folder: Path, tmp_path: Path, command: Command) -> None:
+    """Logits are no layer: any two models have them."""
+    one, other = tmp_path / "one.safetensors", tmp_path / "other.safetensors"
+    for model, out in ((folder, one), ("random:llama-tiny", other)):
+        command("trace", model, "--tokens", "1,2,3", "--backend", "ref", "--out", out)
+    done = command("diff", one, other)
+    assert done.code == 2 and "share no layer" in done.err and "random:llama-tiny has" in done.err

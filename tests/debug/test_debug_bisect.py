@@ -23,12 +23,22 @@ from ptir.capture.jit import capture
 from ptir.capture.run import run_program
 from ptir.checkpoint import load_archive
 from ptir.cli.forward import read_program
-from ptir.debug import Subject, Tolerance, bisect, subject_of_program, verify_layers
+from ptir.debug import (
+    Subject,
+    Tolerance,
+    bisect,
+    subject_of_images,
+    subject_of_program,
+    subject_of_texts,
+    verify_layers,
+)
 from ptir.debug.segment import segment
 from ptir.debug.subject import Runner
 from ptir.errors import UsageError
 from ptir.ir.program import Instruction, Program
 from ptir.ops.verify import verify
+from ptir.runtime import load_model
+from ptir.runtime.image_model import ImageModel
 from ptir.types import spec
 from random_programs import COLUMNS, ROWS, random_program
 from running import REF
@@ -132,6 +142,24 @@ def test_arrays_of_other_types_than_ports_are_refused() -> None:
     wrong = {name: np.zeros((ROWS, 3), "f4") for name in "xy"}
     with pytest.raises(UsageError, match=r"port 'x' takes f32\[6,20\], given f32\[6,3\]"):
         subject_of_program("p", program, wrong, REF, REF)
+
+
+@pytest.mark.parametrize("name", ["random:vit-tiny", "random:bert-tiny"])
+def test_a_wrong_op_is_found_in_models_that_see_or_read(name: str) -> None:
+    model: Any = load_model(name, backend=REF)
+    if isinstance(model, ImageModel):
+        side = model.checkpoint.config["image_size"]
+        pixels = np.random.default_rng(0).standard_normal((1, side, side, 3), np.float32)
+        made = subject_of_images(model, model, pixels)
+    else:
+        made = subject_of_texts(model, model, np.array([[1, 2, 3, 4]], np.int32))
+    ops = {one.op for one in made.program.main.instructions}
+    swapped = next(one for one in ("add", "mul", "sub") if one in ops)
+    instead = "sub" if swapped == "add" else "add"
+    wrong = WrongRunner(REF, made.tested.parameters, name=swapped, instead=instead)
+    found = bisect(replace(made, tested=wrong), Tolerance(1e-4))
+    assert found is not None and found.instruction.op == swapped
+    assert [one.op for one in found.reproducer.program.main.instructions] == [swapped]
 
 
 # --- faults in the kernel generator, each planted in a process of its own ---

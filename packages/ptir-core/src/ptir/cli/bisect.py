@@ -9,9 +9,10 @@ import click
 
 from ptir.cli import show
 from ptir.cli.common import CommonOptions, common_options, session
-from ptir.cli.compared import opened, subject_options
+from ptir.cli.compared import subject_options
 from ptir.cli.model import Formats, format_options, input_options, model_argument
 from ptir.cli.progress import progress
+from ptir.cli.subjects import opened
 from ptir.errors import VerifyError
 
 

@@ -1,4 +1,4 @@
-"""What ``verify``, ``bisect`` and ``diff`` share: options, the two sides, a row of a table."""
+"""What ``verify``, ``bisect`` and ``diff`` share: options, a row of a table."""
 
 from __future__ import annotations
 
@@ -8,14 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from ptir.cli.forward import PROGRAMS, read_program
-from ptir.cli.model import Formats, given_input, open_model
-
 if TYPE_CHECKING:
-    from ptir.backend.contract import Target
-    from ptir.cli.common import CommonOptions
-    from ptir.debug import Difference, Subject
-    from ptir.runtime import Model
+    from ptir.debug import Difference
 
 COLUMNS: Final = ("differing", "relative", "ulps", "at", "got", "wanted", "")
 """What ``cells`` gives; the last column says what is wrong."""
@@ -43,7 +37,7 @@ SUBJECT: Final = (
         type=click.Choice(["prefill", "decode"]),
         default="prefill",
         show_default=True,
-        help="Of a model: the prompt, or the token behind it.",
+        help="Of a model that generates: the prompt, or the token behind it.",
     ),
     click.option(
         "--input",
@@ -58,64 +52,10 @@ SUBJECT: Final = (
 
 
 def subject_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command what ``opened`` takes, and ``tolerance``."""
+    """Give a command what ``subjects.opened`` takes, and ``tolerance``."""
     for option in reversed(SUBJECT):
         command = option(command)
     return command
-
-
-def opened(
-    common: CommonOptions,
-    formats: Formats,
-    model: str,
-    texts: tuple[str | None, str | None, str | None],
-    inputs: tuple[Path, ...],
-    against: str,
-    step: Any,
-) -> Subject:
-    """MODEL, or the program in a file, on the target of ``--backend`` and on ``against``.
-
-    ``texts`` are prompt, ``-p`` and ``--tokens``. Raises usage errors.
-    """
-    from ptir.backend import registry
-    from ptir.cli.common import open_target
-    from ptir.debug import subject_of_model, subject_of_program
-
-    reference = registry.get(against)
-    if model.endswith(PROGRAMS):
-        from ptir.checkpoint import load_archive
-
-        if any(text is not None for text in texts):
-            raise click.UsageError("a program takes no text; give its arrays with --input")
-        program = read_program(Path(model))
-        arrays = {n: array for file in inputs for n, array in load_archive(file).arrays.items()}
-        target = open_target(common)
-        _check_sides(target, reference)
-        return subject_of_program(model, program, arrays, target, reference)
-    if inputs:
-        raise click.UsageError("--input is for programs (.ptir); a model takes a text or --tokens")
-    if formats.device_memory:
-        raise click.UsageError(
-            "results are compared with all weights there: leave --device-memory out"
-        )
-    tested = open_model(common, model, formats)
-    _check_sides(tested.target, reference)
-    believed = open_model(common, model, formats, target=reference)
-    tokens = believed.encode(_prompt(believed, texts))
-    return subject_of_model(tested, believed, tokens, step)
-
-
-def _prompt(model: Model, texts: tuple[str | None, str | None, str | None]) -> str | list[int]:
-    if any(text is not None for text in texts):
-        return given_input(*texts)
-    return TEXT if model.tokenizer else [*range(1, 9)]
-
-
-def _check_sides(tested: Target, reference: Target) -> None:
-    if str(tested) == str(reference):
-        raise click.UsageError(
-            f"{tested} is compared with itself; name another backend with --backend or --against"
-        )
 
 
 def cells(found: Difference, right: bool) -> tuple[str, ...]:

@@ -13,8 +13,10 @@ from ptir.cli.model import Formats, format_options, model_argument, open_model
 
 @click.command()
 @model_argument
-@click.option("--length", type=click.IntRange(1), default=1, help="Tokens in the step.")
-@click.option("--batch", type=click.IntRange(1), default=1, help="Rows in the step.")
+@click.option(
+    "--length", type=click.IntRange(1), default=1, help="Tokens in the step, or of texts."
+)
+@click.option("--batch", type=click.IntRange(1), default=1, help="Rows, images or texts.")
 @click.option("--context", type=click.IntRange(1), default=64, help="Capacity of the cache.")
 @click.option("--optimized", is_flag=True, help="After the passes, as the backend gets it.")
 @click.option("--passes", is_flag=True, help="After each pass, with what fired where.")
@@ -34,17 +36,20 @@ def command(
     out: Path | None,
     formats: Formats,
 ) -> None:
-    """Print MODEL's step (tokens, cache, start, count to logits, cache) as a program."""
+    """Print MODEL's step (tokens, cache, start, count to logits, cache) as a program.
+
+    Of a model that takes images or texts, a run over some.
+    """
     from ptir.cli.passes import lines, record, runs_of
     from ptir.ir.jsonform import to_json
     from ptir.ir.printer import print_program
-    from ptir.runtime.recorded import recorded_step
+    from ptir.runtime.tune import step_program
 
     if passes and optimized:
         raise click.UsageError("--passes ends with what --optimized prints; give one of them")
     with session(common):
-        loaded = open_model(common, model, formats)
-        program = recorded_step(loaded, batch, length, context).program
+        loaded = open_model(common, model, formats, needs="trace")
+        program = step_program(loaded, batch, length, context)
         if passes:
             with loaded.policies():
                 runs = runs_of(program, loaded.target)

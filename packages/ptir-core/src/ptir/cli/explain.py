@@ -98,7 +98,7 @@ def command(
     from ptir.runtime.workers import partition_step
 
     if folded:
-        _explain_folded(common, model, formats, prefill, position)
+        _explain_folded(common, model, formats, batch, prefill, position)
         return
     if workers is None and cost:
         raise click.UsageError("--cost is about sharing; give --workers too")
@@ -159,14 +159,20 @@ def _chosen(model: Model, report: StepReport) -> list[Chosen]:
 
 
 def _explain_folded(
-    common: CommonOptions, model: str, formats: Formats, prefill: int | None, position: int
+    common: CommonOptions,
+    model: str,
+    formats: Formats,
+    batch: int,
+    prefill: int | None,
+    position: int,
 ) -> None:
     from ptir.cli.folded import folded, print_folded
 
-    length = prefill or 1
     with session(common):
-        loaded = open_model(common, model, formats)
-        records = folded(loaded, length, max(length, 0 if prefill else position + 1))
+        loaded = open_model(common, model, formats, needs="trace")
+        length = prefill or (TEXT if loaded.reads_texts else 1)
+        rows = 1 if "generate" in loaded.capabilities else batch
+        records = folded(loaded, rows, length, max(length, 0 if prefill else position + 1))
     if common.json:
         show.value(records)
     else:

@@ -14,13 +14,13 @@ if TYPE_CHECKING:
     from ptir.runtime import Model
 
 
-def folded(model: Model, length: int, capacity: int) -> list[dict[str, Any]]:
+def folded(model: Model, batch: int, length: int, capacity: int) -> list[dict[str, Any]]:
     """A record for each derived parameter of a step: its id, bytes, and what it is made of."""
     from ptir.passes.pipeline import optimize
-    from ptir.runtime.recorded import recorded_step
+    from ptir.runtime.tune import step_program
 
     with model.policies():
-        program = recorded_step(model, 1, length, capacity).program
+        program = step_program(model, batch, length, capacity)
         context = context_for(model.target)
         after = optimize(program, context)
     types = dict(zip((port.name for port in after.ports), after.inputs, strict=True))

@@ -30,7 +30,11 @@ OUT = Path("report.html")
     show_default=True,
     help="The page to write.",
 )
-@click.option("--prefill", type=click.IntRange(1), help="A prompt of N tokens instead.")
+@click.option(
+    "--prefill",
+    type=click.IntRange(1),
+    help="A prompt of N tokens instead; of an encoder, texts of N tokens each.",
+)
 @click.option(
     "--position",
     type=click.IntRange(1),
@@ -38,7 +42,9 @@ OUT = Path("report.html")
     show_default=True,
     help="Tokens that are in the cache before a decode step.",
 )
-@click.option("--batch", type=click.IntRange(1), default=1, show_default=True, help="Images a run.")
+@click.option(
+    "--batch", type=click.IntRange(1), default=1, show_default=True, help="Images or texts."
+)
 @click.option("-r", "--repetitions", type=click.IntRange(1), default=5, show_default=True)
 @format_options
 @common_options
@@ -98,15 +104,28 @@ def _measured(
     loaded: Model, prefill: int | None, position: int, batch: int, repetitions: int
 ) -> tuple[ProgramProfile, str]:
     """The program of a step, with its parts timed, and what the step is."""
-    from ptir.runtime.explain import explain_decode, explain_images, explain_prefill
+    from ptir.cli.explain import TEXT
+    from ptir.runtime.explain import (
+        explain_decode,
+        explain_images,
+        explain_prefill,
+        explain_texts,
+    )
     from ptir.runtime.image_model import ImageModel
+    from ptir.runtime.text_model import TextModel
     from ptir.trace import ProfileSink, listening_to
 
+    if not isinstance(loaded, ImageModel | TextModel):
+        loaded.require("generate")
     sink = ProfileSink()
     with listening_to([sink]):
         if isinstance(loaded, ImageModel):
             explain_images(loaded, batch, repetitions)
             name, what = "", f"a run over {batch} images"
+        elif isinstance(loaded, TextModel):
+            length = prefill or TEXT
+            explain_texts(loaded, batch, length, repetitions)
+            name, what = "", f"a run over texts of {batch} x {length} tokens"
         elif prefill is None:
             explain_decode(loaded, position, repetitions)
             name, what = "_advance", f"a decode step at position {position}"

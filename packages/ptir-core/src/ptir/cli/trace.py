@@ -34,22 +34,33 @@ def command(
     out: Path | None,
     formats: Formats,
 ) -> None:
-    """Compute every layer's output of MODEL for all positions of a text.
+    """Compute every layer's output of MODEL for all positions of a text, or of an image file.
 
     `ptir diff` compares two such files.
     """
-    from ptir.debug import trace_model, write_trace
+    from ptir.debug import trace_image, trace_model, write_trace
+    from ptir.runtime.image_model import ImageModel
 
     given = given_input(prompt, prompt_option, tokens)
     with session(common):
         loaded = open_model(common, model, formats, needs="trace")
-        trace = trace_model(loaded, loaded.encode(given))
+        if isinstance(loaded, ImageModel):
+            trace = trace_image(loaded, loaded.pixels(_file(given)))
+        else:
+            trace = trace_model(loaded, loaded.encode(given))
     if out is not None:
         write_trace(out, trace)
     rows = {name: described(array) for name, array in trace.arrays.items()}
     if common.json:
-        ids = [int(token) for token in trace.tokens.split(",")]
-        show.value({"model": model, "backend": trace.target, "token_ids": ids, "layers": rows})
+        sees = trace.tokens.startswith("image")
+        ids = {} if sees else {"token_ids": [int(token) for token in trace.tokens.split(",")]}
+        show.value({"model": model, "backend": trace.target, **ids, "layers": rows})
         return
     table = [(name, r["dtype"], r["shape"], r["digest"]) for name, r in rows.items()]
     show.table(("layer", "dtype", "shape", "digest"), table)
+
+
+def _file(given: str | list[int]) -> str:
+    if isinstance(given, str):
+        return given
+    raise click.UsageError("this model takes images, not --tokens; give an image file")

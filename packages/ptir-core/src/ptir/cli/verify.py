@@ -9,7 +9,7 @@ import click
 
 from ptir.cli import show
 from ptir.cli.common import CommonOptions, common_options, session
-from ptir.cli.compared import COLUMNS, as_json, cells, opened, subject_options
+from ptir.cli.compared import COLUMNS, as_json, cells, subject_options
 from ptir.cli.eval_options import LIBRARIES, Asked, inputs_of
 from ptir.cli.forward import PROGRAMS
 from ptir.cli.model import (
@@ -20,6 +20,7 @@ from ptir.cli.model import (
     model_argument,
     open_model,
 )
+from ptir.cli.subjects import opened
 from ptir.errors import VerifyError
 
 if TYPE_CHECKING:
@@ -45,6 +46,9 @@ def command(
     formats: Formats,
 ) -> None:
     """Compare a step of MODEL on --backend with --against: outputs, then every layer.
+
+    Of a model that takes images or texts a run is compared: over the image file or text that is
+    given, else over noise, or a text that is known.
 
     --against torch compares with the same model of PyTorch, whose layers are found by their names.
     MODEL may also be a program (FILE.ptir) with its arrays (--input). Exits with 5 where something

@@ -3,12 +3,19 @@
 from ptir.debug.bisect import Finding, bisect
 from ptir.debug.difference import Difference, Tolerance, difference
 from ptir.debug.layers import LayerDifference, Verification, verify_layers
-from ptir.debug.subject import Subject, subject_of_model, subject_of_program
+from ptir.debug.subject import (
+    Subject,
+    subject_of_images,
+    subject_of_model,
+    subject_of_program,
+    subject_of_texts,
+)
 from ptir.debug.traces import (
     Trace,
     TraceDifference,
     diff_traces,
     read_trace,
+    trace_image,
     trace_model,
     write_trace,
 )
@@ -26,8 +33,11 @@ __all__ = [
     "diff_traces",
     "difference",
     "read_trace",
+    "subject_of_images",
     "subject_of_model",
     "subject_of_program",
+    "subject_of_texts",
+    "trace_image",
     "trace_model",
     "verify_layers",
     "write_trace",

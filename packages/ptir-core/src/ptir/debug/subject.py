@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -16,12 +15,15 @@ from ptir.errors import UsageError
 from ptir.ir.program import Port, Program
 from ptir.ops.overriding import in_force
 from ptir.ops.policies import Overrides
-from ptir.runtime.recorded import recorded_step
+from ptir.runtime.recorded import recorded_images, recorded_step, recorded_texts
 from ptir.runtime.session import capacity_for
 from ptir.types import TensorType, dtype_of
 
 if TYPE_CHECKING:
+    from ptir.capture.build import Captured
     from ptir.runtime.handle import Model
+    from ptir.runtime.image_model import ImageModel
+    from ptir.runtime.text_model import TextModel
 
 Array = np.ndarray[Any, Any]
 Arrays = Mapping[int, Array]
@@ -117,7 +119,11 @@ def subject_of_model(tested: Model, reference: Model, tokens: Sequence[int], ste
             f"{length} tokens: give one at least and fewer than the context of {reference.context}"
         )
     capacity = capacity_for(length + 1, reference.context)
-    prefill = _Recorded.of(tested, reference, length, capacity)
+
+    def step_of(length: int) -> _Recorded:
+        return _Recorded.of(tested, reference, lambda m: recorded_step(m, 1, length, capacity))
+
+    prefill = step_of(length)
     row = np.array([0], np.int32)
     inputs = prefill.inputs(np.array([tokens], np.int32), row, np.array([length], np.int32))
     inputs |= {
@@ -126,27 +132,40 @@ def subject_of_model(tested: Model, reference: Model, tokens: Sequence[int], ste
     if step == "prefill":
         return prefill.subject(reference.name, inputs)
     logits, *state = prefill.runners()[1].run(prefill.program, [*inputs.values()])
-    decode = _Recorded.of(tested, reference, 1, capacity)
+    decode = step_of(1)
     token = logits.reshape(-1, logits.shape[-1])[-1:].argmax(-1).astype(np.int32)
     inputs = decode.inputs(token[None], row + length, np.array([1], np.int32))
     names = (name for name, _ in decode.types(len(inputs)))
     return decode.subject(reference.name, inputs | dict(zip(names, state, strict=True)))
 
 
+def subject_of_images(tested: ImageModel, reference: ImageModel, pixels: Array) -> Subject:
+    """A run over prepared images f32[N,H,W,3] of a model that was loaded on two targets."""
+    batch, height, width, _ = pixels.shape
+    made = _Recorded.of(tested, reference, lambda m: recorded_images(m, batch, height, width))
+    return made.subject(reference.name, made.inputs(pixels))
+
+
+def subject_of_texts(tested: TextModel, reference: TextModel, tokens: Array) -> Subject:
+    """A run of an encoder over texts of token ids i32[B,T], on two targets."""
+    batch, length = tokens.shape
+    made = _Recorded.of(tested, reference, lambda m: recorded_texts(m, batch, length))
+    count = np.full(batch, length, np.int32)
+    return made.subject(reference.name, made.inputs(tokens, np.zeros_like(tokens), count))
+
+
 @dataclass(frozen=True)
 class _Recorded:
-    """A step as both models record it, and the parameters of each."""
+    """A step or run as both models record it, and the parameters of each."""
 
     program: Program
     models: tuple[Model, Model]
     parameters: tuple[Mapping[str, Parameter], Mapping[str, Parameter]]
 
     @classmethod
-    def of(cls, tested: Model, reference: Model, length: int, capacity: int) -> _Recorded:
-        with ExitStack() as stack:
-            stack.enter_context(reference.policies())
-            one = recorded_step(tested, 1, length, capacity)
-            other = recorded_step(reference, 1, length, capacity)
+    def of(cls, tested: Model, reference: Model, recorded: Callable[[Any], Captured]) -> _Recorded:
+        with reference.policies():
+            one, other = recorded(tested), recorded(reference)
         if one.program != other.program:
             raise UsageError(
                 f"{tested.target} and {reference.target} run other programs for {tested.name!r}:"
@@ -155,7 +174,7 @@ class _Recorded:
         return cls(one.program, (tested, reference), (one.parameters, other.parameters))
 
     def inputs(self, *arrays: Array) -> dict[str, Array]:
-        """Tokens, first position and count by port."""
+        """Tokens, first position and count by port; or pixels."""
         return dict(zip((port.name for port in self.program.ports), arrays, strict=False))
 
     def types(self, first: int) -> list[tuple[str, TensorType]]:

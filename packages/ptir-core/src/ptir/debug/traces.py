@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,11 +17,14 @@ from ptir.types import dtype_of
 
 if TYPE_CHECKING:
     from ptir.runtime.handle import Model
+    from ptir.runtime.image_model import ImageModel
 
 Array = np.ndarray[Any, Any]
 
 KIND: Final = "ptir trace 1"
 """What the metadata of a trace says that it is."""
+RESULTS: Final = frozenset({"logits", "output", "features", "scores"})
+"""What models give, beside what their layers give: any two models may have these."""
 ORDER: Final = "\n"
 """What stands between the names of layers in the metadata."""
 
@@ -32,7 +36,7 @@ class Trace:
     arrays: Mapping[str, Array]
     model: str
     tokens: str
-    """Token ids, separated by commas."""
+    """Token ids, separated by commas; of an image a digest."""
     target: str
 
 
@@ -49,6 +53,13 @@ def trace_model(model: Model, tokens: Sequence[int]) -> Trace:
     """Every layer's output and the logits, for all positions of ``tokens``."""
     ids = ",".join(map(str, tokens))
     return Trace(model.trace([*tokens]), model.name, ids, str(model.target))
+
+
+def trace_image(model: ImageModel, pixels: Array) -> Trace:
+    """Every layer's output, features and scores, of prepared images f32[N,H,W,3]."""
+    digest = hashlib.blake2b(np.ascontiguousarray(pixels).tobytes(), digest_size=16).hexdigest()
+    shape = "x".join(map(str, pixels.shape))
+    return Trace(model.trace(pixels), model.name, f"image {shape} {digest}", str(model.target))
 
 
 def write_trace(path: Path, trace: Trace) -> None:
@@ -76,15 +87,16 @@ def read_trace(path: Path) -> Trace:
 def diff_traces(one: Trace, other: Trace, tolerance: Tolerance) -> Iterator[TraceDifference]:
     """Layer by layer in the order of ``one``, what ``other`` differs in.
 
-    Raises ``UsageError`` where the two are of other texts or share no layer.
+    Raises ``UsageError`` where the two are of other texts or images, or share no layer.
     """
     if one.tokens != other.tokens:
+        what, which = ("image",) * 2 if "image" in one.tokens + other.tokens else ("tokens", "text")
         raise UsageError(
-            f"the traces are of other tokens ({_short(one.tokens)} and {_short(other.tokens)}):"
-            " trace the same text with both"
+            f"the traces are of other {what} ({_short(one.tokens)} and {_short(other.tokens)}):"
+            f" trace the same {which} with both"
         )
     shared = [name for name in one.arrays if name in other.arrays]
-    if not shared:
+    if RESULTS.issuperset(shared) and not RESULTS.issuperset({*one.arrays, *other.arrays}):
         names = (_short(", ".join(trace.arrays)) for trace in (one, other))
         raise UsageError(
             f"the traces share no layer: {one.model} has {next(names)}, {other.model} has"

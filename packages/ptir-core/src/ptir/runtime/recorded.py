@@ -1,4 +1,4 @@
-"""A language model's step as it is captured, with what its parameters stand for."""
+"""A step or a run of a model as it is captured, with what its parameters stand for."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from ptir.types import spec
 
 if TYPE_CHECKING:
     from ptir.runtime.handle import Model
+    from ptir.runtime.image_model import ImageModel
+    from ptir.runtime.text_model import TextModel
 
 
 def recorded_step(model: Model, batch: int, length: int, capacity: int) -> Captured:
@@ -29,3 +31,18 @@ def recorded_step(model: Model, batch: int, length: int, capacity: int) -> Captu
     types = (spec("i32", batch, length), row, row, *(t for types in carried for t in types))
     names = ["tokens", "start", "count", *tensor_names(states)]
     return record(step, types, names)[0]
+
+
+def recorded_images(model: ImageModel, batch: int, height: int, width: int) -> Captured:
+    """A run over ``batch`` prepared images: ``pixels`` f32[N,H,W,3] to features and scores."""
+    return record(model.module, (spec("f32", batch, height, width, 3),), ["pixels"])[0]
+
+
+def recorded_texts(model: TextModel, batch: int, length: int) -> Captured:
+    """A run over ``batch`` texts of ``length`` tokens: what its head scores, or embeddings.
+
+    Ports: ``tokens`` and ``kinds`` i32[B,T], ``count`` i32[B], then parameters.
+    """
+    network = model.module if model.module.classes else model.module.embedding
+    rows = spec("i32", batch, length)
+    return record(network, (rows, rows, spec("i32", batch)), ["tokens", "kinds", "count"])[0]

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from ptir import events
 from ptir.backend.contract import Derivation
 from ptir.backend.folders import require_writable
-from ptir.capture.jit import record
 from ptir.capture.plan import checks_indices
 from ptir.errors import UnsupportedError
 from ptir.ir.program import Program
@@ -28,10 +27,9 @@ from ptir.passes.benchmark import kernel_version
 from ptir.passes.remembered import TuningRecord, remembered
 from ptir.passes.tuned import remember_tuned, tuned_overrides
 from ptir.runtime.explain import USUAL
-from ptir.runtime.recorded import recorded_step
+from ptir.runtime.recorded import recorded_images, recorded_step, recorded_texts
 from ptir.runtime.steps import CHUNKS
 from ptir.runtime.warmup import capacities
-from ptir.types import spec
 
 if TYPE_CHECKING:
     from ptir.runtime.handle import Model
@@ -218,13 +216,19 @@ def programs_of(model: Model, tokens: int | None, batch: int) -> Iterator[Progra
 
 
 def step_program(model: Model, batch: int, length: int, capacity: int) -> Program:
-    """A step of ``batch`` rows of ``length`` tokens as it is captured, or a run over images."""
-    from ptir.runtime.image_model import ImageModel
+    """A step of ``batch`` rows of ``length`` tokens as it is captured, or a run over so many.
 
+    Of a model that sees, a run over ``batch`` images; of an encoder, over texts of ``length``.
+    """
+    from ptir.runtime.image_model import ImageModel
+    from ptir.runtime.text_model import TextModel
+
+    if isinstance(model, TextModel):
+        return recorded_texts(model, batch, length).program
     if not isinstance(model, ImageModel):
+        model.require("generate")
         return recorded_step(model, batch, length, capacity).program
-    height, width = model.preprocessing.size or USUAL
-    return record(model.module, (spec("f32", batch, height, width, 3),), ["pixels"])[0].program
+    return recorded_images(model, batch, *(model.preprocessing.size or USUAL)).program
 
 
 def choices(program: Program, model: Model) -> list[Chosen]:
