@@ -115,6 +115,8 @@ def _top_k(k: int, lines: int, size: int) -> Case:
 CASES = (
     _attention("a token, 12 heads, 1024 keys", 1, 12, 12, 1, 1024, 64),
     _attention("15 tokens, 1 head, 8192 keys", 1, 1, 1, 15, 8192, 256),
+    _attention("8 tokens, 1 head, 32768 keys", 1, 1, 1, 8, 32768, 128),
+    _attention("15 tokens, 1 head, 16384 keys", 1, 1, 1, 15, 16384, 512),
     _attention("197 patches, 8 heads", 1, 8, 8, 197, 197, 64),
     _attention("64 tokens, 4 heads on 1", 1, 4, 1, 64, 64, 256),
     _conv(1, 56, 64, 64),
