@@ -113,13 +113,15 @@ def test_models_that_see_or_read_are_verified(
     assert "for models that generate" in capsys.readouterr().err
 
 
-@pytest.mark.slice(2)
-def test_models_that_see_or_read_are_dumped_and_reported(tmp_path: Path, command: Command) -> None:
-    for model, port in (("random:vit-tiny", "pixels"), ("random:bert-tiny", "kinds")):
-        ports = command("dump", model, "--backend", "ref", "--json").value["ports"]
-        assert port in {one["name"] for one in ports}
-        folded = command("explain", model, "--backend", "ref", "--folded", "--json").value
-        assert isinstance(folded, list)
+@pytest.mark.parametrize("model, port", [("vit-tiny", "pixels"), ("bert-tiny", "kinds")])
+def test_models_that_see_or_read_are_dumped(model: str, port: str, command: Command) -> None:
+    ports = command("dump", f"random:{model}", "--backend", "ref", "--json").value["ports"]
+    assert port in {one["name"] for one in ports}
+    options = ("--backend", "ref", "--folded", "--json")
+    assert isinstance(command("explain", f"random:{model}", *options).value, list)
+
+
+def test_a_run_over_texts_is_reported(tmp_path: Path, command: Command) -> None:
     page = tmp_path / "page.html"
     options = ("--prefill", 2, "--batch", 2, "-r", 1, "--backend", "ref", "--out", page)
     done = command("report", "random:bert-tiny", *options)

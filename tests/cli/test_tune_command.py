@@ -222,3 +222,18 @@ def test_nothing_is_timed_that_could_not_be_remembered(
 def test_unknown_backends_of_conditions_are_refused_where_they_are_typed(command: Command) -> None:
     done = command("overrides", "--override", "softmax[backend=opencll]=default")
     assert done.code == 2 and "unknown backend 'opencll'; known: ref" in done.err
+
+
+def test_an_encoder_is_tuned_for_the_lengths_of_texts(
+    command: Command, online_wins: list[str]
+) -> None:
+    model = "random:bert-tiny"
+    found = command("tune", model, "-n", 32, "--json").value
+    assert found["programs"] == 2
+    calls = {(one["functional"], one["implementation"]) for one in found["records"]}
+    assert ("attention", "online") in calls
+    done = command("explain", model, "--prefill", 8, "-r", 1, "--json").value
+    (chosen,) = (one for one in done["implementations"] if one["functional"] == "attention")
+    assert chosen["implementation"] == "online" and "ptir tune" in chosen["reason"]
+    refused = command("tune", "random:whisper-micro")
+    assert refused.code == 4 and "hears" in refused.err

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from ptir.backend.contract import OpQuery
-from ptir.errors import UnsupportedError, UsageError
+from ptir.errors import PluginError, UnsupportedError, UsageError
 from ptir.ir.attributes import Attributes
 from ptir.ir.graph import freeze, source
 from ptir.ir.program import Port, Program
@@ -68,6 +68,17 @@ def test_choice_is_timed_once_and_kept_on_disk(context: PassContext) -> None:
     assert (record.default, record.decided, record.speedup) == ("portable", True, 2.0)
     assert known_choice(call(), [*CANDIDATES], context) == "online"
     assert known_choice(call(), ["portable"], context) is None
+
+
+def test_a_candidate_that_fails_is_named_and_left_out(context: PassContext) -> None:
+    def broken() -> Program:
+        raise PluginError("softmax: implementation 'broken' failed: ValueError: no")
+
+    candidates = {**CANDIDATES, "broken": broken}
+    with pytest.warns(RuntimeWarning, match="'broken' failed.*it is not timed"):
+        assert chosen(call(), context, candidates=candidates) == "online"
+    (record,) = tuning_records()
+    assert record.refused == ("broken",)
 
 
 def test_calls_of_a_class_share_a_choice_and_others_do_not(context: PassContext) -> None:

@@ -116,7 +116,7 @@ def command(
                 report = explain_decode(loaded, position, repetitions)
             else:
                 report = explain_prefill(loaded, prefill, repetitions)
-        chosen = _chosen(loaded, report)
+        chosen = _chosen(loaded, report, batch)
         by_workers, count = None, report.explanation.workers
         if 1 < count <= LISTED and "generate" in loaded.capabilities:
             by_workers = partition_step(loaded, count, SERVER, prefill, position)
@@ -142,7 +142,7 @@ def command(
         show.rich(f"their phases: ptir explain {model} --workers {count}")
 
 
-def _chosen(model: Model, report: StepReport) -> list[Chosen]:
+def _chosen(model: Model, report: StepReport, batch: int) -> list[Chosen]:
     """What overrides made of the step's calls; nothing where none are in force."""
     from ptir.ops.overriding import active_overrides
 
@@ -152,8 +152,8 @@ def _chosen(model: Model, report: StepReport) -> list[Chosen]:
             return []
         from ptir.runtime.tune import choices, step_program
 
-        batch = report.tokens if report.step == "images" else 1
-        program = step_program(model, batch, report.tokens, report.capacity)
+        rows = batch if report.step in ("images", "texts") else 1
+        program = step_program(model, rows, report.tokens // rows, report.capacity)
         found = dict.fromkeys(choices(program, model))
         return [one for one in found if one.functional in asked]
 

@@ -21,7 +21,11 @@ if TYPE_CHECKING:
 @model_argument
 @click.option("-n", "--tokens", type=click.IntRange(1), help="Tokens to tune for; default: 512.")
 @click.option(
-    "--batch", type=click.IntRange(1), default=1, show_default=True, help="Prompts or images."
+    "--batch",
+    type=click.IntRange(1),
+    default=1,
+    show_default=True,
+    help="Prompts, images or texts.",
 )
 @format_options
 @common_options

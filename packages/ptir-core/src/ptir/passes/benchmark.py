@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -9,7 +10,7 @@ from typing import TypeAlias
 from ptir.backend.code_state import code_states
 from ptir.backend.contract import OpQuery
 from ptir.backend.disk_cache import digest_key
-from ptir.errors import UnsupportedError
+from ptir.errors import PluginError, UnsupportedError
 from ptir.ir.attributes import Attributes
 from ptir.ir.program import Program
 from ptir.ops.implementations import FUNCTIONALS
@@ -91,8 +92,9 @@ def fastest(
 
     That is ``default`` unless another is faster beyond the spread: half of its rounds take less
     than half of the default's. A candidate makes its program when asked, or raises
-    ``UnsupportedError`` and does not count. At most ``limit`` records are kept for each functional,
-    the newest ones. Raises ``UnsupportedError`` where nothing applies.
+    ``UnsupportedError`` and does not count; nor does one that fails (``PluginError``), which a
+    warning tells. At most ``limit`` records are kept for each functional, the newest ones. Raises
+    ``UnsupportedError`` where nothing applies.
     """
     key = _key(call, context)
     known = next((record for record in remembered() if record.key == key), None)
@@ -125,6 +127,9 @@ def _applying(
             programs[name] = make()
         except UnsupportedError as error:
             refusals[name] = str(error)
+        except PluginError as error:
+            refusals[name] = str(error)
+            warnings.warn(f"{error}; it is not timed", RuntimeWarning, stacklevel=2)
     return programs, refusals
 
 

@@ -76,15 +76,14 @@ def tune(
     """Time the implementations of every functional in the model's programs, and follow the best.
 
     The programs are those of prompts and decoding steps of ``batch`` rows, on caches for up to
-    ``tokens`` tokens, or of ``batch`` images. What the model, the environment or the caller asks
-    for stays as it is and is not timed. Raises ``UnsupportedError``, and ``UsageError``
-    where the cache folder cannot be written.
+    ``tokens`` tokens; of ``batch`` images; or of ``batch`` texts of up to so many tokens. What the
+    model, the environment or the caller asks for stays as it is and is not timed. Raises
+    ``UnsupportedError``, and ``UsageError`` where the cache folder cannot be written.
     """
-    if model.reads_texts or "transcribe" in model.capabilities:
-        does = "embeds or classifies texts" if model.reads_texts else "hears"
+    if "transcribe" in model.capabilities:
         raise UnsupportedError(
-            f"model {model.name!r} {does}, and implementations are timed in"
-            " models that generate or that see images: name one with --override instead"
+            f"model {model.name!r} hears, and implementations are timed in models that generate,"
+            " see images or read texts: name one with --override instead"
         )
     require_writable("what is timed")
     began = time.perf_counter()
@@ -210,6 +209,10 @@ def programs_of(model: Model, tokens: int | None, batch: int) -> Iterator[Progra
         yield step_program(model, batch, 1, 1)
         return
     most = min(model.context, TOKENS if tokens is None else tokens)
+    if model.reads_texts:
+        for length in [chunk for chunk in CHUNKS if chunk <= most] or [most]:
+            yield step_program(model, batch, length, length)
+        return
     for capacity in (one for one in capacities(model.context) if one <= max(most, 64)):
         for length in (1, *(chunk for chunk in CHUNKS if chunk <= min(most, capacity))):
             yield step_program(model, batch, length, capacity)
