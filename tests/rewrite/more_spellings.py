@@ -36,11 +36,6 @@ def turned_pairs(x):
 # --- what is found ---
 
 
-@spelled("gelu", "TensorFlow Lite: the logistic function of twice", X, approximate="tanh")
-def gelu_logistic(x):
-    return x * sigmoid(1.5957691216057308 * (x + 0.044715 * x * x * x))
-
-
 @spelled("gelu", "jax.nn.gelu(approximate=False): erfc of -x", X, approximate="none")
 def gelu_complement(x):
     return 0.5 * x * (1.0 - F.erf(-x * math.sqrt(0.5)))
@@ -153,6 +148,11 @@ def rms_norm_part(x, weight):
 def rms_norm_groups(x, weight):
     groups = x.reshape(2, 5, 2, 4)
     return (groups * F.rsqrt(mean(groups * groups) + 1e-6)).reshape(2, 5, 8) * weight
+
+
+@differs("gelu", "the logistic function, whose ends are more exact than one more than tanh", X)
+def gelu_logistic(x):
+    return x * sigmoid(1.5957691216057308 * (x + 0.044715 * x * x * x))
 
 
 @differs("gelu", "the logistic function without the cube", X)

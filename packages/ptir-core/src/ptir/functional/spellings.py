@@ -72,15 +72,6 @@ def _gelu_distributed(x: Tensor, *, approximate: str) -> Tensor:
     return x * 0.5 + x * 0.5 * each.tanh(inner)
 
 
-@spelling("gelu", "by logistic")
-def _gelu_by_logistic(x: Tensor, *, approximate: str) -> Tensor:
-    """The half of one more than tanh as the logistic function of twice the argument."""
-    if approximate == "none":
-        return x * 0.5 * (1.0 - each.erf(-x * math.sqrt(0.5)))
-    inner = (x + x * x * x * 0.044715) * math.sqrt(2 / math.pi)
-    return x / (each.exp(inner * -2.0) + 1.0)
-
-
 @spelling("silu", "by tanh")
 def _silu_by_tanh(x: Tensor) -> Tensor:
     """The logistic function by tanh, as XLA computes it."""

@@ -206,7 +206,7 @@ define_own(
     PatternRow(
         "gelu",
         "x[...]",
-        ("erf|tanh|exp",),
+        ("erf|tanh",),
         {"": ("f32[2,3,4]",)},
         {"approximate": ("none", "tanh")},
     )
