@@ -51,7 +51,7 @@ def test_dump_shows_each_pass_and_where_rules_fired(command: Command, tmp_path: 
 
 def test_folded_parameters_have_ids_bytes_and_sources(command: Command) -> None:
     assert command("explain", "demo", "--folded", "--json").value == folded(
-        model(dtype="auto"), 1, 65
+        model(dtype="auto"), 1, 1, 65
     )
     told = command("explain", "demo", "--folded").out
     assert "values are computed once" in told
