@@ -59,7 +59,7 @@ def test_folded_parameters_have_ids_bytes_and_sources(command: Command) -> None:
 
 def test_folded_parameters_of_a_packing_backend() -> None:
     device("c")
-    records = folded(ptir.load_model("demo", backend="c"), 1, 65)
+    records = folded(ptir.load_model("demo", backend="c"), 1, 1, 65)
     assert records
     assert {one["id"].partition(":")[0] for one in records} == {"derived"}
     assert len({one["id"] for one in records}) == len(records)
