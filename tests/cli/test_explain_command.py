@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -165,3 +166,73 @@ def test_what_cannot_be_shared_is_said(
     done = command("explain", "demo", *arguments)
     assert done.code == 2
     assert said in done.err
+
+
+MICRO = "random:whisper-micro"
+
+
+def parts_of(value: Any, name: str) -> list[Any]:
+    return [p for section in value["sections"] for p in section["parts"] if p["name"] == name]
+
+
+def test_a_decoder_of_speech_attends_to_its_tokens_and_to_what_was_heard(command: Command) -> None:
+    given = ("--position", 8, "--batch", 2, "-r", 1, "--json")
+    value = command("explain", MICRO, *given).value
+    assert (value["step"], value["rows"], value["position"]) == ("decode", 2, 8)
+    assert value["ops_elsewhere"] == 0 and value["unaccounted_ops"] == []
+    size, text, sound, width = 24, 40, 50, 4
+    assert (
+        value["cache_bytes"] == 2 * 2 * 2 * size * (text + sound) * width
+    )  # rows, layers, k and v
+    of_text, of_sound = parts_of(value, "attention")[:2]
+    read = [one["moved"]["cache_read"] for one in (of_text, of_sound)]
+    assert read == [2 * 2 * size * n * width for n in (text, sound)]
+    assert of_sound["moved"]["cache_written"] == 0
+    store = ptir.load_model(MICRO, backend=REF).store
+    decoder = [name for name in store.source.names() if name.startswith("decoder.")]
+    assert 0 < value["bytes"]["weights"] < sum(store.type(name).nbytes for name in decoder)
+
+
+def test_an_encoder_of_speech_is_explained_by_itself(command: Command) -> None:
+    value = command("explain", MICRO, "--encoder", "--batch", 3, "-r", 1, "--json").value
+    assert (value["step"], value["rows"], value["cache_capacity"]) == ("windows", 3, 0)
+    layers = [section["layers"] for section in value["sections"] if section["layers"]]
+    assert layers == [["encoder.layers.0", "encoder.layers.1"]]
+    assert len(parts_of(value, "conv2d")) == 2
+    lines = command("explain", MICRO, "--encoder", "-r", 1).out.splitlines()
+    assert lines[0] == f"{MICRO} f32: 1 window of speech"
+
+
+def test_a_prompt_of_speech_is_explained_in_its_width(command: Command) -> None:
+    value = command("explain", MICRO, "--prefill", 9, "-r", 1, "--json").value
+    assert (value["step"], value["tokens"]) == ("prefill", 16)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ((MICRO, "--position", 40), "41 tokens do not fit the context of 40"),
+        ((MICRO, "--prefill", 41), "41 tokens do not fit the context of 40"),
+        (("demo", "--encoder"), "--encoder is for models of speech"),
+    ],
+)
+def test_steps_that_a_model_has_not_are_refused(
+    command: Command, arguments: tuple[object, ...], said: str
+) -> None:
+    done = command("explain", *arguments)
+    assert done.code == 2 and said in done.err
+
+
+@pytest.mark.parametrize(
+    ("spec", "more", "stored"),
+    [
+        ("random:resnet-tiny", (), "bn1.running_var"),
+        (MICRO, ("--position", 8), "decoder.layers.0.self_attn.q_proj.weight"),
+        (MICRO, ("--encoder",), "encoder.layers.0.self_attn.q_proj.weight"),
+    ],
+)
+def test_what_is_computed_once_is_told_of_every_kind(
+    spec: str, more: tuple[object, ...], stored: str, command: Command
+) -> None:
+    folded = command("explain", spec, "--folded", "--json", *more).value
+    assert stored in {name for one in folded for name in one["of"]}

@@ -123,3 +123,86 @@ def test_bench_takes_and_reports_every_format(command: Command) -> None:
     report = json.loads(found.out)
     assert (report["dtype"], report["quant"], report["cache_dtype"]) == ("bf16", None, "f16")
     assert report["fast"] is False
+
+
+WHOLE = {
+    "random:resnet-tiny": ("images_per_second", ["img1", "img2"], [1, 2], ()),
+    "random:bert-tiny": ("tokens_per_second", ["txt1x9", "txt2x9"], [9, 18], ("-p", 9)),
+    "random:bert-tiny-tagger": ("tokens_per_second", ["txt1x5", "txt2x5"], [5, 10], ("-p", 5)),
+}
+
+
+@pytest.mark.parametrize("spec", WHOLE)
+def test_images_and_texts_are_measured_in_batches(spec: str, command: Command) -> None:
+    key, names, counts, more = WHOLE[spec]
+    given = ("--batch", 1, "--batch", 2, "--batch", 1, "-r", 3, "--json", *more)
+    value = command("bench", spec, *given).value
+    assert value["probe"] is None and value["estimated_tokens_per_second"] is None
+    assert [row["test"] for row in value["rows"]] == names
+    for row, count in zip(value["rows"], counts, strict=True):
+        assert len(row[key]["samples"]) == 3
+        assert row["seconds"] == pytest.approx(count / row[key]["median"])
+        assert row["flops_share"] > 0
+    one, two = value["rows"]
+    assert (one["rows"], two["rows"]) == (1, 2)
+    assert two["flops"] == pytest.approx(2 * one["flops"], rel=0.01)  # of what it ran, not of one
+
+
+def test_the_operations_of_a_measured_run_are_those_of_its_layers(command: Command) -> None:
+    (row,) = command("bench", "random:bert-tiny", "--batch", 3, "-p", 7, "-r", 1, "--json").value[
+        "rows"
+    ]
+    size, inner, layers, tokens, context = 24, 50, 2, 3 * 7, 7
+    products = layers * 2 * tokens * (4 * size * size + 2 * size * inner + 2 * size * context)
+    assert products < row["flops"] < 1.3 * products
+
+
+def test_a_table_of_images_tells_milliseconds(command: Command, tmp_path: Path) -> None:
+    out = tmp_path / "bench.html"
+    lines = command("bench", "random:resnet-tiny", "--batch", 2, "-r", 1, "--html", out).out
+    titles, cells = (line.split() for line in lines.splitlines()[:2])
+    assert titles[4:] == ["images/s", "spread", "ms", "of", "peak"]
+    assert cells[3] == "img2" and float(cells[8]) == pytest.approx(2000 / float(cells[4]), rel=0.02)
+    held = re.search(r'id="data">(.*?)</script>', out.read_text(encoding="utf-8"), re.DOTALL)
+    assert held is not None
+    drawn, told = (section["data"] for section in json.loads(held[1])["sections"])
+    assert drawn["unit"] == "images/s" and told["rows"][0][0] == "img2"
+
+
+REFUSED = {
+    "a prompt for images": (("random:resnet-tiny", "-p", 3), "-p is for models that generate or"),
+    "decoding for an encoder": (("random:bert-tiny", "-n", 3), "-n is for models that generate or"),
+    "a batch of generations": (("demo", "--batch", 3), "--batch is for models that see images or"),
+    "a draft for images": (
+        ("random:resnet-tiny", "--draft", "demo"),
+        "--draft is for models that generate; leave it out",
+    ),
+    "a text that is too long": (("random:bert-tiny", "-p", 99), "takes texts of 1 to 66 tokens"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_bench_refuses_what_a_model_has_no_use_for(case: str, command: Command) -> None:
+    arguments, message = REFUSED[case]
+    done = command("bench", *arguments)
+    assert done.code == 2 and message in done.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "title"),
+    [
+        (
+            ("random:bert-tiny", "--prefill", 9, "--batch", 2),
+            "a run over texts of 18 tokens together",
+        ),
+        (("random:whisper-micro", "--encoder"), "a run over 1 window of speech"),
+        (("random:whisper-micro", "--position", 8), "a decode step at position 8"),
+        (("random:whisper-micro", "--prefill", 8), "a prompt of 8 tokens"),
+        (("random:resnet-tiny", "--batch", 2), "a run over 2 images"),
+    ],
+)
+def test_every_kind_of_model_has_a_page(
+    arguments: tuple[object, ...], title: str, command: Command, tmp_path: Path
+) -> None:
+    done = command("report", *arguments, "-r", 1, "--out", tmp_path / "report.html", "--json")
+    assert done.value["title"] == f"{arguments[0]}: {title}"

@@ -77,7 +77,11 @@ def test_the_warm_up_says_what_it_did(capsys: pytest.CaptureFixture[str]) -> Non
     [
         (("warmup", "-n", "20"), 2, "20 tokens: model .* hears, with one size of caches"),
         (("warmup", "--tune"), 4, "cannot generate; it can transcribe"),
-        (("bench", "--speculate", "lookup"), 2, "are for models that generate"),
+        (
+            ("bench", "--speculate", "lookup"),
+            2,
+            "--speculate is for models that generate; leave it out",
+        ),
         (("bench",), 2, "-n 64 does not fit the context of 40"),
     ],
 )

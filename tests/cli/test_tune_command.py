@@ -224,16 +224,50 @@ def test_unknown_backends_of_conditions_are_refused_where_they_are_typed(command
     assert done.code == 2 and "unknown backend 'opencll'; known: ref" in done.err
 
 
-def test_an_encoder_is_tuned_for_the_lengths_of_texts(
-    command: Command, online_wins: list[str]
+TUNED = {
+    "random:whisper-micro": (("--position", 8), {"attention", "softmax"}),
+    "random:bert-tiny": (("--prefill", 9), {"attention"}),
+}
+
+
+@pytest.mark.parametrize("spec", TUNED)
+def test_encoders_and_models_of_speech_follow_what_was_timed(
+    spec: str, command: Command, online_wins: list[str]
 ) -> None:
-    model = "random:bert-tiny"
-    found = command("tune", model, "-n", 32, "--json").value
-    assert found["programs"] == 2
-    calls = {(one["functional"], one["implementation"]) for one in found["records"]}
-    assert ("attention", "online") in calls
-    done = command("explain", model, "--prefill", 8, "-r", 1, "--json").value
-    (chosen,) = (one for one in done["implementations"] if one["functional"] == "attention")
-    assert chosen["implementation"] == "online" and "ptir tune" in chosen["reason"]
-    refused = command("tune", "random:whisper-micro")
-    assert refused.code == 4 and "hears" in refused.err
+    more, decided = TUNED[spec]
+    done = command("tune", spec, "--tokens", 16, "--json").value
+    assert {one["functional"] for one in done["records"] if one["decided"]} >= decided
+    said = command("explain", spec, "-r", 1, "--json", *more).value["implementations"]
+    assert {one["implementation"] for one in said if one["functional"] == "attention"} == {"online"}
+    before = len(online_wins)
+    command("tune", spec, "--tokens", 16)
+    assert len(online_wins) == before
+
+
+def test_all_programs_of_a_transcription_are_tuned(online_wins: list[str]) -> None:
+    """What a run calls is what was timed: nothing in it falls back to the default."""
+    model = ptir.load_model("random:whisper-micro", backend=REF)
+    tune(model, batch=2)
+    seen: list[events.Event] = []
+    remove = events.subscribe(seen.append)
+    try:
+        sounds = [np.full(size, 0.1, np.float32) for size in (16000, 9000)]
+        model.transcribe_batch(sounds, batch=2, temperature=0, language="en")  # type: ignore[attr-defined]
+    finally:
+        remove()
+    programs = [one.program for one in seen if isinstance(one, events.ProgramRun)]
+    found = [i.location for program in programs for i in program.main.instructions]
+    attention = [one.implementation for one in found if one.functional == "attention"]
+    assert {*attention} == {"online"}
+
+
+def test_programs_of_an_encoder_have_the_shapes_of_its_batches() -> None:
+    from ptir.runtime.batches import batches
+    from ptir.runtime.kinds import kind_of
+
+    model = ptir.load_model("random:bert-tiny", backend=REF)
+    programs = [one.program for one in kind_of(model).programs(model, 20, 3)]
+    shapes = {program.inputs[0].shape for program in programs}
+    assert len(shapes) == len(programs)
+    for sizes in ([3], [20], [9, 20, 14], [1, 1, 20]):
+        assert {(one.rows, one.length) for one in batches(sizes, model.context)} <= shapes

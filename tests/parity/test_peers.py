@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from ptir.audio import wav_bytes
 from ptir.checkpoint import Checkpoint, open_checkpoint, save_folder
 from ptir.cli.eval_options import noise
 from ptir.debug import Tolerance
@@ -17,10 +19,11 @@ from ptir.params.source import RenamedSource
 from ptir.peers.process import library
 from ptir.peers.subject import Pair, paired
 from ptir.peers.workloads import Input, Traces, trace, validate
-from ptir.runtime import Model, load_model
+from ptir.runtime import Model, SpeechModel, load_model
 from ptir.runtime.gguf_file import save_gguf
 from ptir.runtime.image_model import ImageModel
 from ptir.runtime.specs import random_checkpoint, resolve
+from ptir.runtime.speech.stepping import random_windows
 from running import Command, command
 
 __all__ = ["command"]
@@ -41,6 +44,7 @@ WITHOUT = {
     "random:bert-tiny-tagger": {"layers.0.attention", "layers.1.attention", "head"},
     "random:distilbert-tiny": set[str](),
     "random:modernbert-tiny": set[str](),
+    "random:whisper-micro": {"decoder"},
 }
 """By model the layers for which PyTorch's has no module that computes the same."""
 MANY = {"random:mobilenet-v2-tiny": 157, "random:convnext-tiny": 36, "random:clip-tiny": 22}
@@ -50,6 +54,9 @@ MANY = {"random:mobilenet-v2-tiny": 157, "random:convnext-tiny": 36, "random:cli
 def given(model: Model) -> Input:
     if isinstance(model, ImageModel):
         return Input("noise", noise(model, 1))
+    if isinstance(model, SpeechModel):
+        ids = np.array(model.tokens.usual(timestamps=False), np.int32)
+        return Input("noise", ids, random_windows(model, 1)[0])
     return Input("ids", np.arange(3, 12, dtype=np.int32))
 
 
@@ -90,6 +97,42 @@ def written(kind: str, folder: Path) -> Path:
     return path
 
 
+def test_tokens_of_a_window_follow_the_same_rules(tmp_path: Path) -> None:
+    """Tokens that are never chosen, or not as the first one."""
+    model = random_checkpoint("whisper-micro", 2)
+    plain = load_model("random:whisper-micro", backend="ref", seed=2)
+    assert isinstance(plain, SpeechModel)
+    one = given(plain)
+    assert one.features is not None
+    heard = plain.window(plain.hear(one.features), one.array.tolist(), timestamps=False)
+    first = heard.tokens[0]
+    rules = {
+        "suppress_tokens": sorted({*range(512)} - {first, 7, 450}),
+        "begin_suppress_tokens": [first, 450],
+        "eos_token_id": 450,
+    }
+    path = save_folder(replace(model, generation_config=rules), tmp_path / "model")
+    ours = load_model(path, backend="ref")
+    with paired(ours, open_checkpoint(path), library("torch"), 1) as pair:
+        (row,) = validate(pair, [one], Tolerance(), 30)
+    assert row.right and row.greedy is not None
+    assert row.greedy.ours == row.greedy.theirs
+    assert row.greedy.theirs[:2] == (7, first)
+
+
+def test_recordings_are_compared_by_their_first_window(tmp_path: Path, command: Command) -> None:
+    sound = 0.1 * np.random.default_rng(0).standard_normal(30000)
+    (tmp_path / "talk.wav").write_bytes(wav_bytes(sound, 16000))
+    options = ("--workload", "validate", "--against", "torch", "--tokens", "451,452,453", "--json")
+    value = command("eval", "random:whisper-micro", tmp_path / "talk.wav", *options).value
+    (output,) = value["outputs"]
+    assert value["right"] and (output["best_agree"], output["best_of"]) == (3, 3)
+    assert output["greedy"]["same"] == 32
+    arguments = ("--workload", "validate", "--against", "torch", "--truncate")
+    done = command("eval", "random:whisper-micro", *arguments)
+    assert done.code == 2 and "hears; give recordings" in done.err
+
+
 @pytest.mark.parametrize("kind", ["GGUF", "GGUF of an encoder", "timm", "torchvision"])
 def test_models_in_files_of_others_are_written_for_pytorch(kind: str, tmp_path: Path) -> None:
     path = written(kind, tmp_path)
@@ -114,8 +157,6 @@ def test_a_wrong_weight_is_found_in_its_layer() -> None:
 
 def swapped(checkpoint: Checkpoint) -> Checkpoint:
     """With the gate and the other factor of one layer exchanged."""
-    from dataclasses import replace
-
     gate, up = (f"layers.1.mlp.{name}_proj.weight" for name in ("gate", "up"))
     names = {name: name for name in checkpoint.source.names()} | {gate: up, up: gate}
     return replace(checkpoint, source=RenamedSource(checkpoint.source, names))
@@ -152,8 +193,10 @@ def test_perplexity_and_accuracy_are_pytorchs(tmp_path: Path, command: Command) 
     assert value["same"] == 2 and value["ours"] == value["theirs"]
 
 
-@pytest.mark.parametrize("spec", ["demo", "random:mamba2-tiny", "random:vit-tiny"])
+@pytest.mark.parametrize(
+    "spec", ["demo", "random:mamba2-tiny", "random:vit-tiny", "random:whisper-micro"]
+)
 def test_speeds_are_measured_on_both_sides(spec: str, command: Command) -> None:
-    arguments = ("--workload", "bench", "--against", "torch", "-r", 1, "--json")
+    arguments = ("--workload", "bench", "--against", "torch", "-r", 1, "-n", 20, "--json")
     for row in command("eval", spec, *arguments).value["rows"]:
         assert row["ratios"][0] > 0 and len(row["speeds"]["torch"]) == 1

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -25,7 +25,7 @@ Array = np.ndarray[Any, Any]
 
 class FakeModel:
     def __init__(self, folder: str, threads: int | None) -> None:
-        self.model = ptir.load_model(folder, backend="ref")
+        self.model: Any = ptir.load_model(folder, backend="ref")
         self.threads = threads
 
     def facts(self) -> dict[str, str]:
@@ -37,11 +37,13 @@ class FakeModel:
         }
 
     def layers(self) -> list[str]:
+        if "transcribe" in self.model.capabilities:
+            return []
         names = self.model.trace([1])
         return [f"{PREFIX}{name}" for name in names if name not in ("logits", "wpe")]
 
-    def output(self, given: Array) -> Array:
-        found = np.array(self.model.forward(given))
+    def output(self, given: Array, **more: Array) -> Array:
+        found = np.array(self.model.forward(given, **more))
         if FAULT == "output":
             found[..., 1] += 0.3
         return found
@@ -59,11 +61,29 @@ class FakeModel:
             ahead[2] = 1e-7 if FAULT == "close" else 0.4
         return tokens, ahead
 
+    def greedy_heard(
+        self, ids: Array, count: int, rules: Mapping[str, Any], features: Array
+    ) -> tuple[Array, Array]:
+        source = self.model.hear(features)
+        made = self.model.window(source, ids.tolist(), timestamps=False, max_tokens=count).tokens
+        tokens, ahead = np.array(made), np.full(len(made), 0.4)
+        if FAULT == "greedy":
+            tokens[2] = rules["never"][0]
+        return (np.array([*tokens[:2], rules["end"]]) if FAULT == "ends" else tokens), ahead
+
     def likelihoods(self, ids: Array) -> Array:
         return Scores(self.model, 8).of(ids.tolist()) - 0.25
 
     def run_seconds(self, given: Array) -> float:
         return 0.5
+
+    def hear_seconds(self, ids: Array, features: Array) -> float:
+        assert features.shape == (100, 10)
+        return 0.25
+
+    def decode_heard_seconds(self, ids: Array, count: int, features: Array) -> float:
+        assert (ids.size, features.shape) == (3, (100, 10))
+        return count / 50
 
     def prefill_seconds(self, ids: Array) -> float:
         return ids.size / 1000

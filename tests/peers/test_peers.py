@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -104,6 +105,49 @@ def test_speeds_are_ratios_of_rounds(folder: Path, command: Command) -> None:
         assert row["ratios"] == pytest.approx(wanted)
 
 
+MICRO = "random:whisper-micro"
+
+
+@pytest.mark.slice(2)
+@pytest.mark.parametrize(
+    ("fault", "code", "said"),
+    [
+        ("", 0, ""),
+        ("output", 5, "the output is off by"),
+        ("greedy", 5, "token 2 differs from torch's"),
+        ("ends", 5, "token 2 differs from torch's"),
+    ],
+)
+def test_windows_of_speech_are_compared_with_the_tokens_in_them(
+    fault: str,
+    code: int,
+    said: str,
+    folder: Path,
+    command: Command,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("FAULT", fault)
+    arguments = ("--workload", "validate", "--against", "torch", "-n", 5, "--json")
+    done = command("eval", MICRO, *arguments)
+    assert done.code == code and said in done.err
+    (found,) = json.loads(done.out)["outputs"]
+    assert found["best_of"] == 4 and found["greedy"]["same"] == (
+        2 if fault in ("greedy", "ends") else 5
+    )
+
+
+def test_windows_and_tokens_of_speech_are_timed_on_both_sides(
+    folder: Path, command: Command
+) -> None:
+    arguments = ("--workload", "bench", "--against", "torch", "-n", 3, "-r", 2, "--json")
+    rows = command("eval", MICRO, *arguments).value["rows"]
+    assert [row["test"] for row in rows] == ["enc50", "tg3"]
+    for row, theirs in zip(rows, (200, 50), strict=True):
+        assert row["speeds"]["torch"] == pytest.approx([theirs] * 2)
+    done = command("eval", MICRO, *arguments[:4], "--batch", 2)
+    assert done.code == 2 and "--batch is for images and encoders" in done.err
+
+
 def test_rounds_alternate_behind_one_that_warms_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ptir.peers.workloads.PAUSE", 0.0)
     said: list[str] = []
@@ -141,6 +185,9 @@ def test_results_are_brought_into_the_order_of_ours() -> None:
     (tokens,) = arrays((1, 12, 5))
     grid = tokens.reshape(1, 3, 4, 5)
     assert [one.tolist() for one in _arranged(grid, [tokens])] == [grid.tolist()]
+    (sound,) = arrays((1, 7, 5))
+    (turned,) = _arranged(sound, [sound.transpose(0, 2, 1)])
+    assert turned.tolist() == sound.tolist()
     assert not [*_arranged(image, [])] and not [*_arranged(q, [k])]
     assert not [*_arranged(image, arrays((1, 5, 4, 3)))]
 

@@ -38,18 +38,23 @@ def command(
 ) -> None:
     """Print MODEL's step (tokens, cache, start, count to logits, cache) as a program.
 
-    Of a model that takes images or texts, a run over some.
+    Of a model that takes images or texts, a run over some; of one that hears, a prompt's step.
     """
     from ptir.cli.passes import lines, record, runs_of
     from ptir.ir.jsonform import to_json
     from ptir.ir.printer import print_program
-    from ptir.runtime.tune import step_program
+    from ptir.runtime.kinds import Sizes, kind_of
+    from ptir.runtime.recorded import recorded_step
 
     if passes and optimized:
         raise click.UsageError("--passes ends with what --optimized prints; give one of them")
     with session(common):
         loaded = open_model(common, model, formats, needs="trace")
-        program = step_program(loaded, batch, length, context)
+        if "generate" in loaded.capabilities:
+            program = recorded_step(loaded, batch, length, context).program
+        else:
+            step = kind_of(loaded).step(loaded, Sizes(length=length, batch=batch))
+            program = step.captured().program
         if passes:
             with loaded.policies():
                 runs = runs_of(program, loaded.target)

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import math
 import statistics
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import click
 
-from ptir.cli.eval_options import Asked, inputs_of, noise, truth_of
+from ptir.cli.eval_options import Asked, inputs_of, truth_of
 from ptir.cli.eval_tables import Cell, Column, Result, about, facts_of
 from ptir.cli.model import streaming
 from ptir.cli.progress import progress
@@ -20,19 +19,18 @@ from ptir.errors import UnsupportedError, UsageError
 
 if TYPE_CHECKING:
     from ptir.peers.subject import Pair
-    from ptir.runtime import Model, Perplexity, TextModel
+    from ptir.runtime import Model, Perplexity
     from ptir.runtime.image_model import ImageModel
 
 OURS: Final = "ptir"
 """What tables call this side."""
-Calls: TypeAlias = dict[str, Callable[[], float]]
-"""By side, what tells the seconds of one call."""
 UNSTEADY: Final = 1.5
 """How many times as fast the fastest round of a side may be as its slowest, before it is told."""
 
 
 def bench_result(model: Model, pair: Pair | None, asked: Asked) -> Result:
     """How fast the model is, in turns with the peer."""
+    from ptir.cli.eval_timings import timings
     from ptir.peers.workloads import alternating
 
     rows: list[list[Cell]] = []
@@ -40,7 +38,11 @@ def bench_result(model: Model, pair: Pair | None, asked: Asked) -> Result:
     drawn: dict[str, list[dict[str, Any]]] = {}
     records: list[dict[str, Any]] = []
     unit = ""
-    for test, count, unit, calls in _timings(model, pair, asked):
+    for timing in timings(model, pair, asked):
+        test, count, unit = timing.test, timing.count, timing.unit
+        calls = {OURS: timing.ours}
+        if timing.theirs is not None:
+            calls[str(asked.against)] = timing.theirs
         with model.policies():
             seconds = alternating(calls, asked.rounds)
         speeds = {side: [count / one for one in every] for side, every in seconds.items()}
@@ -104,52 +106,6 @@ def _ratios(speeds: Mapping[str, Sequence[float]]) -> list[float]:
     """How many times as fast ours was in each round; none where it is alone."""
     others = [every for side, every in speeds.items() if side != OURS]
     return [a / b for a, b in zip(speeds[OURS], others[0], strict=True)] if others else []
-
-
-def _timings(model: Model, pair: Pair | None, asked: Asked) -> list[tuple[str, int, str, Calls]]:
-    """What is timed: its name, what a call gets done and in which unit, and the calls."""
-    import numpy as np
-
-    if "generate" not in model.capabilities:
-        if model.reads_texts:
-            length = min(asked.n_prompt, cast("TextModel", model).limit)
-            size = int(model.checkpoint.config["vocab_size"])
-            drawn = np.random.default_rng(0).integers(0, size, (asked.batch, length))
-            given, done, unit = drawn.astype(np.int32), drawn.size, "tok/s"
-            test = f"{asked.batch} x {length} tokens"
-        else:
-            given = noise(cast("ImageModel", model), asked.batch)
-            done, unit = asked.batch, "images/s"
-            test = f"{asked.batch} x {given.shape[1]} x {given.shape[2]} pixels"
-        calls: Calls = {OURS: lambda: _timed(lambda: model.forward(given))}
-        if pair is not None:
-            calls[str(asked.against)] = lambda: pair.peer.seconds("run", given)
-        return [(test, done, unit, calls)]
-    from ptir.cli.bench import Bench
-
-    prompt, new = asked.n_prompt, asked.n_gen
-    if max(prompt, new + 1) > model.context:
-        raise click.UsageError(f"-p {prompt} -n {new} do not fit the context of {model.context}")
-    if asked.batch > 1:
-        raise click.UsageError("--batch is for images and encoders; one text generates at a time")
-    bench = Bench(model)
-    ids = np.asarray(bench.tokens, np.int32)
-    found: list[tuple[str, int, str, Calls]] = []
-    reads: Calls = {OURS: lambda: bench.prefill(prompt)}
-    writes: Calls = {OURS: lambda: bench.decode(new)}
-    if pair is not None:
-        reads[str(asked.against)] = lambda: pair.peer.seconds("prefill", ids[:prompt])
-        writes[str(asked.against)] = lambda: pair.peer.seconds("decode", ids[:1], new)
-    found.append((f"pp{prompt}", prompt, "tok/s", reads))
-    if new:
-        found.append((f"tg{new}", new, "tok/s", writes))
-    return found
-
-
-def _timed(work: Callable[[], object]) -> float:
-    began = time.perf_counter()
-    work()
-    return time.perf_counter() - began
 
 
 def perplexity_result(model: Model, pair: Pair | None, asked: Asked) -> Result:

@@ -17,7 +17,7 @@ from ptir.files import read_lines
 
 if TYPE_CHECKING:
     from ptir.peers.workloads import Input
-    from ptir.runtime import Model, TextModel
+    from ptir.runtime import Model, SpeechModel, TextModel
     from ptir.runtime.image_model import ImageModel
 
 
@@ -122,6 +122,8 @@ def inputs_of(model: Model, asked: Asked) -> list[Input]:
     if model.reads_texts or "generate" in model.capabilities:
         rows = _rows(model, asked)
         return [Input(name, np.asarray(ids, np.int32)) for name, ids in rows]
+    if "transcribe" in model.capabilities:
+        return _windows(cast("SpeechModel", model), asked)
     if asked.tokens is not None or asked.files or asked.truncate:
         raise UsageError(f"model {asked.model!r} takes images; give image files alone")
     sees = cast("ImageModel", model)
@@ -130,16 +132,34 @@ def inputs_of(model: Model, asked: Asked) -> list[Input]:
     return [Input("noise", noise(sees, 1))]
 
 
+def _windows(model: SpeechModel, asked: Asked) -> list[Input]:
+    """The first window of each recording, and the tokens that are heard in it."""
+    import numpy as np
+
+    from ptir.peers.workloads import Input
+    from ptir.runtime.speech.stepping import random_windows
+
+    if asked.files or asked.truncate:
+        raise UsageError(f"model {asked.model!r} hears; give recordings, and --tokens of a text")
+    ids = model.tokens.usual(timestamps=False)
+    if asked.tokens is not None:
+        ids = model.encode(given_input(None, None, asked.tokens))
+    if len(ids) > model.context:
+        raise UsageError(f"{len(ids)} tokens do not fit the context of {model.context}; use fewer")
+    frames = model.settings.frames
+    heard = [(one, model.features(one)[:frames]) for one in asked.inputs]
+    given = heard or [("noise", random_windows(model, 1)[0])]
+    return [Input(name, np.asarray(ids, np.int32), np.array(window)) for name, window in given]
+
+
 def noise(model: ImageModel, count: int) -> Any:
     """Prepared images f32[N,H,W,3] of seeded noise, of the size that the model's have."""
     import numpy as np
 
-    from ptir.runtime.explain import USUAL
+    from ptir.runtime.recorded import image_size
 
-    said = model.checkpoint.config.get("image_size")
-    learned = (said, said) if isinstance(said, int) else None
-    height, width = learned or model.preprocessing.size or USUAL
-    return np.random.default_rng(0).standard_normal((count, height, width, 3), np.float32)
+    shape = count, *image_size(model), 3
+    return np.random.default_rng(0).standard_normal(shape, np.float32)
 
 
 def _rows(model: Model, asked: Asked) -> list[tuple[str, Sequence[int]]]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -30,13 +30,11 @@ if TYPE_CHECKING:
     from ptir.params.residency import ResidencySchedule
     from ptir.params.rows import Rows
     from ptir.runtime import Model
-    from ptir.runtime.explain import StepReport, Streamed
+    from ptir.runtime.explain import Step, StepReport, Streamed
+    from ptir.runtime.kinds import Sizes
     from ptir.runtime.layers import LayerPart, Section
     from ptir.runtime.tune import Chosen
     from ptir.runtime.workers import PartitionedStep
-
-TEXT: Final = 64
-"""Tokens of a text that an encoder is explained with, unless it is said."""
 
 
 @click.command()
@@ -53,13 +51,14 @@ TEXT: Final = 64
     show_default=True,
     help="Tokens that are in the cache before a decode step.",
 )
+@click.option("--encoder", is_flag=True, help="Of a model of speech: explain hearing a window.")
 @click.option("--folded", is_flag=True, help="Show what is computed once, from parameters alone.")
 @click.option(
     "--batch",
     type=click.IntRange(1),
     default=1,
     show_default=True,
-    help="Images or texts of a run, of a model that takes them.",
+    help="Images, texts or windows of speech of a run, of a model that takes them.",
 )
 @click.option("-r", "--repetitions", type=click.IntRange(1), default=5, show_default=True)
 @workers_options
@@ -70,6 +69,7 @@ def command(
     model: str,
     prefill: int | None,
     position: int,
+    encoder: bool,
     folded: bool,
     batch: int,
     repetitions: int,
@@ -87,36 +87,25 @@ def command(
     and that is shown for so many workers and the costs given. With --folded nothing is run either:
     every parameter that is computed from others before the first step is shown, with its id.
     """
-    from ptir.runtime.explain import (
-        explain_decode,
-        explain_images,
-        explain_prefill,
-        explain_texts,
-    )
-    from ptir.runtime.image_model import ImageModel
-    from ptir.runtime.text_model import TextModel
+    from ptir.runtime.explain import explained
+    from ptir.runtime.kinds import Sizes
     from ptir.runtime.workers import partition_step
 
-    if folded:
-        _explain_folded(common, model, formats, batch, prefill, position)
-        return
     if workers is None and cost:
         raise click.UsageError("--cost is about sharing; give --workers too")
     if workers is not None:
         explain_partitioned(common, model, formats, workers, cost, prefill, position)
         return
+    sizes = Sizes(position, prefill, encoder, batch, repetitions)
+    if folded:
+        _explain_folded(common, model, formats, sizes)
+        return
     with session(common):
         loaded = open_model(common, model, formats, needs="trace")
+        step = step_of(loaded, sizes)
         with loaded.policies():
-            if isinstance(loaded, ImageModel):
-                report = explain_images(loaded, batch, repetitions)
-            elif isinstance(loaded, TextModel):
-                report = explain_texts(loaded, batch, prefill or TEXT, repetitions)
-            elif prefill is None:
-                report = explain_decode(loaded, position, repetitions)
-            else:
-                report = explain_prefill(loaded, prefill, repetitions)
-        chosen = _chosen(loaded, report, batch)
+            report = explained(loaded, step, repetitions)
+        chosen = _chosen(loaded, report)
         by_workers, count = None, report.explanation.workers
         if 1 < count <= LISTED and "generate" in loaded.capabilities:
             by_workers = partition_step(loaded, count, SERVER, prefill, position)
@@ -142,7 +131,7 @@ def command(
         show.rich(f"their phases: ptir explain {model} --workers {count}")
 
 
-def _chosen(model: Model, report: StepReport, batch: int) -> list[Chosen]:
+def _chosen(model: Model, report: StepReport) -> list[Chosen]:
     """What overrides made of the step's calls; nothing where none are in force."""
     from ptir.ops.overriding import active_overrides
 
@@ -150,29 +139,27 @@ def _chosen(model: Model, report: StepReport, batch: int) -> list[Chosen]:
         asked = {one.functional for one in active_overrides()}
         if not asked:
             return []
-        from ptir.runtime.tune import choices, step_program
+        from ptir.runtime.tune import choices
 
-        rows = batch if report.step in ("images", "texts") else 1
-        program = step_program(model, rows, report.tokens // rows, report.capacity)
-        found = dict.fromkeys(choices(program, model))
+        found = dict.fromkeys(choices(report.captured().program, model))
         return [one for one in found if one.functional in asked]
 
 
-def _explain_folded(
-    common: CommonOptions,
-    model: str,
-    formats: Formats,
-    batch: int,
-    prefill: int | None,
-    position: int,
-) -> None:
+def step_of(model: Model, sizes: Sizes) -> Step:
+    """The step that is meant; raises ``click.UsageError`` for an encoder that is all of a model."""
+    from ptir.runtime.kinds import kind_of
+
+    if sizes.encoder and "transcribe" not in model.capabilities:
+        raise click.UsageError(f"--encoder is for models of speech; leave it out for {model.name}")
+    return kind_of(model).step(model, sizes)
+
+
+def _explain_folded(common: CommonOptions, model: str, formats: Formats, sizes: Sizes) -> None:
     from ptir.cli.folded import folded, print_folded
 
     with session(common):
         loaded = open_model(common, model, formats, needs="trace")
-        length = prefill or (TEXT if loaded.reads_texts else 1)
-        rows = 1 if "generate" in loaded.capabilities else batch
-        records = folded(loaded, rows, length, max(length, 0 if prefill else position + 1))
+        records = folded(loaded, step_of(loaded, sizes))
     if common.json:
         show.value(records)
     else:
@@ -192,6 +179,7 @@ def _json(
         "device": model.target.device.name,
         "dtype": dtype,
         "step": report.step,
+        "rows": report.rows,
         "tokens": report.tokens,
         "position": report.position,
         "cache_capacity": report.capacity,
@@ -340,20 +328,29 @@ def _one_by_one(report: StepReport) -> float:
 
 
 def _title(model: Model, dtype: str, report: StepReport) -> str:
-    if report.step == "images":
-        return f"{model.name} {dtype}: {report.tokens} image{'s' * (report.tokens > 1)}"
-    if report.step == "texts":
-        return f"{model.name} {dtype}: texts of {report.tokens} tokens together"
-    what = (
-        f"one token at position {report.position}"
-        if report.step == "decode"
-        else f"{report.tokens} tokens"
-    )
+    what = step_title(report)
+    if not report.capacity:
+        return f"{model.name} {dtype}: {what}"
     windows = "".join(
         f", {places} in {layers} layer{'s' * (layers > 1)} with a window"
         for places, layers in report.windows.items()
     )
     return f"{model.name} {dtype}: {report.step}, {what}, cache of {report.capacity}{windows}"
+
+
+def step_title(report: StepReport) -> str:
+    """What a step computes, in words."""
+    rows, several = report.rows, "s" * (report.rows > 1)
+    if report.step == "images":
+        return f"{rows} image{several}"
+    if report.step == "windows":
+        return f"{rows} window{several} of speech"
+    if report.step == "texts":
+        return f"texts of {report.tokens} tokens together"
+    of_each = f" of each of {rows} windows" if rows > 1 else ""
+    if report.step == "decode":
+        return f"one token at position {report.position}{of_each}"
+    return f"{report.tokens // rows} tokens{of_each}"
 
 
 def _heading(section: Section) -> tuple[str, str]:

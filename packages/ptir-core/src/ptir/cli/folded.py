@@ -12,15 +12,15 @@ from ptir.units import size
 if TYPE_CHECKING:
     from ptir.backend.contract import Derivation
     from ptir.runtime import Model
+    from ptir.runtime.explain import Step
 
 
-def folded(model: Model, batch: int, length: int, capacity: int) -> list[dict[str, Any]]:
+def folded(model: Model, step: Step) -> list[dict[str, Any]]:
     """A record for each derived parameter of a step: its id, bytes, and what it is made of."""
     from ptir.passes.pipeline import optimize
-    from ptir.runtime.tune import step_program
 
     with model.policies():
-        program = step_program(model, batch, length, capacity)
+        program = step.captured().program
         context = context_for(model.target)
         after = optimize(program, context)
     types = dict(zip((port.name for port in after.ports), after.inputs, strict=True))

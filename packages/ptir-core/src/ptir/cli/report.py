@@ -9,6 +9,7 @@ import click
 
 from ptir.cli import show
 from ptir.cli.common import CommonOptions, common_options, session
+from ptir.cli.explain import step_of, step_title
 from ptir.cli.model import Formats, format_options, model_argument, open_model
 from ptir.errors import UnsupportedError
 from ptir.units import duration, size
@@ -16,6 +17,8 @@ from ptir.units import duration, size
 if TYPE_CHECKING:
     from ptir.report import Section
     from ptir.runtime import Model
+    from ptir.runtime.explain import StepReport
+    from ptir.runtime.kinds import Sizes
     from ptir.trace.profile import ProgramProfile, Roofs
 
 OUT = Path("report.html")
@@ -30,11 +33,7 @@ OUT = Path("report.html")
     show_default=True,
     help="The page to write.",
 )
-@click.option(
-    "--prefill",
-    type=click.IntRange(1),
-    help="A prompt of N tokens instead; of an encoder, texts of N tokens each.",
-)
+@click.option("--prefill", type=click.IntRange(1), help="A prompt of N tokens instead.")
 @click.option(
     "--position",
     type=click.IntRange(1),
@@ -42,8 +41,13 @@ OUT = Path("report.html")
     show_default=True,
     help="Tokens that are in the cache before a decode step.",
 )
+@click.option("--encoder", is_flag=True, help="Of a model of speech: hearing a window.")
 @click.option(
-    "--batch", type=click.IntRange(1), default=1, show_default=True, help="Images or texts."
+    "--batch",
+    type=click.IntRange(1),
+    default=1,
+    show_default=True,
+    help="Images, texts or windows of speech a run.",
 )
 @click.option("-r", "--repetitions", type=click.IntRange(1), default=5, show_default=True)
 @format_options
@@ -54,6 +58,7 @@ def command(
     out: Path,
     prefill: int | None,
     position: int,
+    encoder: bool,
     batch: int,
     repetitions: int,
     formats: Formats,
@@ -79,9 +84,12 @@ def command(
             more = dump_sections(folder)
             title = f"{folder.name} of {folder.parent.name or folder.parent}"
         else:
+            from ptir.runtime.kinds import Sizes
+
             loaded = open_model(common, model, formats, needs="trace")
+            sizes = Sizes(position, prefill, encoder, batch, repetitions)
             with loaded.policies():
-                profile, what = _measured(loaded, prefill, position, batch, repetitions)
+                profile, what = _measured(loaded, sizes)
             facts = [("weights", formats.weights(loaded))]
             title = f"{loaded.name}: {what}"
         roofs = roofs_of(profile.plan.target)
@@ -100,41 +108,25 @@ def command(
         show.text(f"{out}: {title}")
 
 
-def _measured(
-    loaded: Model, prefill: int | None, position: int, batch: int, repetitions: int
-) -> tuple[ProgramProfile, str]:
+def _measured(loaded: Model, sizes: Sizes) -> tuple[ProgramProfile, str]:
     """The program of a step, with its parts timed, and what the step is."""
-    from ptir.cli.explain import TEXT
-    from ptir.runtime.explain import (
-        explain_decode,
-        explain_images,
-        explain_prefill,
-        explain_texts,
-    )
-    from ptir.runtime.image_model import ImageModel
-    from ptir.runtime.text_model import TextModel
+    from ptir.runtime.explain import explained
     from ptir.trace import ProfileSink, listening_to
 
-    if not isinstance(loaded, ImageModel | TextModel):
-        loaded.require("generate")
     sink = ProfileSink()
     with listening_to([sink]):
-        if isinstance(loaded, ImageModel):
-            explain_images(loaded, batch, repetitions)
-            name, what = "", f"a run over {batch} images"
-        elif isinstance(loaded, TextModel):
-            length = prefill or TEXT
-            explain_texts(loaded, batch, length, repetitions)
-            name, what = "", f"a run over texts of {batch} x {length} tokens"
-        elif prefill is None:
-            explain_decode(loaded, position, repetitions)
-            name, what = "_advance", f"a decode step at position {position}"
-        else:
-            explain_prefill(loaded, prefill, repetitions)
-            name, what = "_extend", f"a prompt of {prefill} tokens"
-    found = [p for p in sink.programs() if name in ("", p.plan.name)]
+        report = explained(loaded, step_of(loaded, sizes), sizes.repeats)
+    found = [p for p in sink.programs() if p.plan.name == report.plan.name]
     # Of several of that name, such as chunks of a prompt, only the step's parts were timed.
-    return max(found, key=lambda p: (p.timed, p.runs)), what
+    return max(found, key=lambda p: (p.timed, p.runs)), _what(report)
+
+
+def _what(report: StepReport) -> str:
+    if report.step == "decode":
+        return f"a decode step at position {report.position}"
+    if report.step == "prefill":
+        return f"a prompt of {report.tokens // report.rows} tokens"
+    return f"a run over {step_title(report)}"
 
 
 def _facts(profile: ProgramProfile, roofs: Roofs) -> list[tuple[str, str]]:

@@ -19,13 +19,18 @@ if TYPE_CHECKING:
 
 @click.command()
 @model_argument
-@click.option("-n", "--tokens", type=click.IntRange(1), help="Tokens to tune for; default: 512.")
+@click.option(
+    "-n",
+    "--tokens",
+    type=click.IntRange(1),
+    help="Tokens to tune for, of a text or a generation; default: 512, of speech no text before.",
+)
 @click.option(
     "--batch",
     type=click.IntRange(1),
     default=1,
     show_default=True,
-    help="Prompts, images or texts.",
+    help="Prompts, texts, images or windows at once.",
 )
 @format_options
 @common_options

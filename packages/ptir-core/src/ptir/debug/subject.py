@@ -142,7 +142,7 @@ def subject_of_model(tested: Model, reference: Model, tokens: Sequence[int], ste
 def subject_of_images(tested: ImageModel, reference: ImageModel, pixels: Array) -> Subject:
     """A run over prepared images f32[N,H,W,3] of a model that was loaded on two targets."""
     batch, height, width, _ = pixels.shape
-    made = _Recorded.of(tested, reference, lambda m: recorded_images(m, batch, height, width))
+    made = _Recorded.of(tested, reference, lambda m: recorded_images(m, batch, (height, width)))
     return made.subject(reference.name, made.inputs(pixels))
 
 

@@ -243,7 +243,7 @@ class AudioEncoder(Module):
     def __call__(self, features: Tensor) -> Tensor:
         """Log-mel features f32[B,2S,M] to f32[B,S,D]."""
         x = F.gelu(self.conv2(F.gelu(self.conv1(features))))
-        x = self.embed_positions(x)
+        x = x + self.embed_positions()
         for layer in self.layers:
             x = layer(x)
         return self.layer_norm(x)
@@ -255,9 +255,9 @@ class Positions(Module):
     def __init__(self, count: int, size: int) -> None:
         self.weight = param(count, size)
 
-    def __call__(self, x: Tensor) -> Tensor:
-        """f32[B,S,D] with those of its positions added."""
-        return x + self.weight
+    def __call__(self) -> Tensor:
+        """Those of all positions, f32[S,D]."""
+        return self.weight
 
 
 class TextDecoder(Decoder):

@@ -22,6 +22,7 @@ Array = np.ndarray[Any, Any]
 GENERATE, EMBED = "generate", "embed texts"
 SCORE_TEXTS, SCORE_TOKENS = "score texts", "score tokens"
 SEE, SCORE_IMAGES = "see", "score images"
+HEAR = "hear"
 CLASSES: Final[Mapping[str, str]] = {
     GENERATE: "AutoModelForCausalLM",
     EMBED: "AutoModel",
@@ -29,6 +30,7 @@ CLASSES: Final[Mapping[str, str]] = {
     SCORE_TOKENS: "AutoModelForTokenClassification",
     SEE: "AutoModel",
     SCORE_IMAGES: "AutoModelForImageClassification",
+    HEAR: "AutoModelForSpeechSeq2Seq",
 }
 """By what a model is opened for, the class of Transformers that opens it."""
 SEES_TOO: Final = "AutoModelForImageTextToText"
@@ -133,7 +135,8 @@ def _from_config(folder: Path, task: str) -> Any:
 class TorchModel:
     """A model of Transformers; what it takes and gives are NumPy arrays.
 
-    A text is token ids i32[T], images are f32[N,H,W,3], prepared.
+    A text is token ids i32[T], images are f32[N,H,W,3], prepared. Of a model of speech tokens come
+    with the ``features`` f32[F,M] of the window that they are heard in.
     """
 
     def __init__(self, network: Any, task: str) -> None:
@@ -160,7 +163,7 @@ class TorchModel:
         named = [row for row in self.network.named_modules() if not isinstance(row[1], holds)]
         return [name for name, one in named if name and not type(one).__name__.endswith(MORE)]
 
-    def output(self, given: Array) -> Array:
+    def output(self, given: Array, features: Array | None = None) -> Array:
         """Logits f[T,V], vectors or scores of tokens f[T,D], or scores f[C]; of images f[N,C].
 
         Of several texts of one length i32[B,T] the same with the axis B.
@@ -168,10 +171,12 @@ class TorchModel:
         import torch
 
         with torch.inference_mode():
-            found: Array = self._picked(self._run(given)).numpy()
+            found: Array = self._picked(self._run(given, features)).numpy()
         return found[0] if given.ndim == 1 else found
 
-    def trace(self, given: Array, wanted: Sequence[str]) -> dict[str, Array]:
+    def trace(
+        self, given: Array, wanted: Sequence[str], features: Array | None = None
+    ) -> dict[str, Array]:
         """What each of the modules ``wanted`` gives, the first of several results."""
         import torch
 
@@ -189,7 +194,7 @@ class TorchModel:
         hooks = [modules[name].register_forward_hook(keeping(name)) for name in wanted]
         try:
             with torch.inference_mode():
-                self._run(given)
+                self._run(given, features)
         finally:
             for hook in hooks:
                 hook.remove()
@@ -222,6 +227,46 @@ class TorchModel:
         ahead = (best[:, -1] - best[:, -2]) / np.abs(logits).max(-1)
         return made.sequences[0, ids.size :].numpy(), ahead
 
+    def greedy_heard(
+        self, ids: Array, count: int, rules: Mapping[str, Any], features: Array
+    ) -> tuple[Array, Array]:
+        """The same of a window of speech, up to the token ``end`` of ``rules``.
+
+        Tokens of ``never`` there are not chosen, those of ``not_first`` not as the first one.
+        """
+        import torch
+
+        made: list[tuple[int, float]] = []
+        with torch.inference_mode():
+            step, tokens = self._decoding(features), self._ids(ids)
+            while len(made) < count and not (made and made[-1][0] == rules["end"]):
+                logits = step(tokens)[0, -1].double()
+                most = logits.abs().max()
+                logits[[*rules["never"], *([] if made else rules["not_first"])]] = -torch.inf
+                best = logits.topk(2)
+                tokens = best.indices[None, :1]
+                ahead = (best.values[0] - best.values[1]) / most
+                made.append((int(best.indices[0]), float(ahead)))
+        chosen, ahead_by = zip(*made, strict=True)
+        return np.array(chosen), np.array(ahead_by)
+
+    def _decoding(self, features: Array) -> Callable[[Any], Any]:
+        """What gives logits behind tokens of a window, each time behind those of all times."""
+        heard, state = self.network.get_encoder()(self._features(features)), None
+
+        def step(tokens: Any) -> Any:
+            nonlocal state
+            made = self.network(
+                decoder_input_ids=tokens,
+                encoder_outputs=heard,
+                past_key_values=state,
+                use_cache=True,
+            )
+            state = made.past_key_values
+            return made.logits
+
+        return step
+
     def likelihoods(self, ids: Array) -> Array:
         """Log likelihoods f64[T - 1] of the second token and those behind."""
         import torch
@@ -232,6 +277,16 @@ class TorchModel:
             chosen = logits.gather(-1, following)[:, 0] - logits.logsumexp(-1)
             found: Array = chosen.numpy()
         return found
+
+    def hear_seconds(self, ids: Array, features: Array) -> float:
+        """Seconds of the encoder on a window."""
+        import torch
+
+        heard = self._features(features)
+        with torch.inference_mode():
+            began = time.perf_counter()
+            self.network.get_encoder()(heard).last_hidden_state.numpy()
+            return time.perf_counter() - began
 
     def run_seconds(self, given: Array) -> float:
         """Seconds of one run, until its result can be read."""
@@ -248,6 +303,19 @@ class TorchModel:
         with torch.inference_mode():
             began = time.perf_counter()
             self.network(tokens, use_cache=True, **last).logits[:, -1].numpy()
+            return time.perf_counter() - began
+
+    def decode_heard_seconds(self, ids: Array, count: int, features: Array) -> float:
+        """Seconds for ``count`` greedy tokens behind a prompt, in a window that is heard before."""
+        import torch
+
+        with torch.inference_mode():
+            step = self._decoding(features)
+            logits = step(self._ids(ids))
+            began = time.perf_counter()
+            for _ in range(count):
+                logits = step(logits[:, -1:].argmax(-1))
+            logits[:, -1].argmax(-1).numpy()
             return time.perf_counter() - began
 
     def decode_seconds(self, ids: Array, count: int) -> float:
@@ -272,11 +340,27 @@ class TorchModel:
             made.logits[:, -1].argmax(-1).numpy()
             return time.perf_counter() - began
 
-    def _run(self, given: Array) -> Any:
+    def _ids(self, given: Array) -> Any:
+        """Token ids in rows, i64[B,T]."""
         import torch
 
+        return torch.from_numpy(np.atleast_2d(given).astype(np.int64))
+
+    def _features(self, given: Array) -> Any:
+        """Features as the library has them, f[B,M,F]."""
+        import torch
+
+        rows = given if given.ndim == 3 else given[None]
+        return torch.from_numpy(np.ascontiguousarray(rows.transpose(0, 2, 1))).to(self._dtype)
+
+    def _run(self, given: Array, features: Array | None = None) -> Any:
+        import torch
+
+        if features is not None:
+            heard = self._features(features)
+            return self.network(input_features=heard, decoder_input_ids=self._ids(given))
         if given.ndim != 4:
-            return self.network(torch.from_numpy(np.atleast_2d(given).astype(np.int64)))
+            return self.network(self._ids(given))
         pixels = torch.from_numpy(np.ascontiguousarray(given.transpose(0, 3, 1, 2)))
         sizes = {"interpolate_pos_encoding": True}
         more = sizes if self._takes(*sizes) else {}
@@ -288,7 +372,7 @@ class TorchModel:
         """Of what the network gives what ``Model.forward`` of ptir gives."""
         import torch
 
-        if self.task in (GENERATE, SCORE_TOKENS, SCORE_TEXTS, SCORE_IMAGES):
+        if self.task in (GENERATE, SCORE_TOKENS, SCORE_TEXTS, SCORE_IMAGES, HEAR):
             return made.logits
         if self.task == EMBED:
             return made.last_hidden_state

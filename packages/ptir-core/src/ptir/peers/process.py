@@ -18,7 +18,7 @@ import numpy as np
 from ptir import errors
 from ptir.checkpoint import load_archive, save_archive
 from ptir.errors import PtirError, UnsupportedError, UsageError, short, unknown_name
-from ptir.peers.worker import GIVEN
+from ptir.peers.worker import FEATURES, GIVEN
 
 Array = np.ndarray[Any, Any]
 
@@ -121,35 +121,56 @@ class PeerProcess:
         told, _ = self._ask("open", str(folder), task, threads)
         self.facts, self.layers = told["facts"], told["layers"]
 
-    def output(self, given: Array) -> Array:
-        """What the model gives for token ids i32[T] or images f32[N,H,W,3]."""
-        return self._ask("output", given=given)[1]["output"]
+    def output(self, given: Array, features: Array | None = None) -> Array:
+        """What the model gives for token ids i32[T] or images f32[N,H,W,3].
 
-    def trace(self, given: Array, wanted: Sequence[str]) -> dict[str, Array]:
+        ``features`` f32[F,M] are those of a window of speech, in which the tokens are heard.
+        """
+        return self._ask("output", given=given, features=features)[1]["output"]
+
+    def trace(
+        self, given: Array, wanted: Sequence[str], features: Array | None = None
+    ) -> dict[str, Array]:
         """What modules give meanwhile, by name."""
-        return self._ask("trace", [*wanted], given=given)[1]
+        return self._ask("trace", [*wanted], given=given, features=features)[1]
 
     def greedy(self, given: Array, count: int) -> tuple[list[int], list[float]]:
         """The likeliest next tokens, and by what share of the largest logit each is ahead."""
         tokens, ahead = self._ask("greedy", count, given=given)[0]
         return tokens, ahead
 
+    def greedy_heard(
+        self, given: Array, count: int, rules: Mapping[str, Any], features: Array
+    ) -> tuple[list[int], list[float]]:
+        """The same in a window of speech, by ``rules``: see ``TorchModel.greedy_heard``."""
+        told = self._ask("greedy_heard", count, dict(rules), given=given, features=features)[0]
+        tokens, ahead = told
+        return tokens, ahead
+
     def likelihoods(self, given: Array) -> Array:
         """Log likelihoods f64 of every token but the first."""
         return self._ask("likelihoods", given=given)[1]["likelihoods"]
 
-    def seconds(self, method: str, given: Array, *arguments: int) -> float:
-        """What the peer measured: ``run``, ``prefill`` or ``decode``."""
-        found: float = self._ask(f"{method}_seconds", *arguments, given=given)[0]
+    def seconds(
+        self, method: str, given: Array, *arguments: int, features: Array | None = None
+    ) -> float:
+        """What the peer measured: ``run``, ``prefill``, ``decode``, ``hear``, ``decode_heard``."""
+        asked = f"{method}_seconds"
+        found: float = self._ask(asked, *arguments, given=given, features=features)[0]
         return found
 
     def _ask(
-        self, method: str, *arguments: Any, given: Array | None = None
+        self,
+        method: str,
+        *arguments: Any,
+        given: Array | None = None,
+        features: Array | None = None,
     ) -> tuple[Any, dict[str, Array]]:
         self._files += 1
         file, out = (Path(self._folder.name) / f"{self._files}.{end}" for end in ("in", "out"))
         if given is not None:
-            save_archive(file, {GIVEN: given})
+            heard = {} if features is None else {FEATURES: features}
+            save_archive(file, {GIVEN: given, **heard})
         request = {"method": method, "arguments": arguments, "file": str(file), "out": str(out)}
         assert self._process.stdin is not None and self._process.stdout is not None
         try:
@@ -197,9 +218,12 @@ _DOES: Final = {
     "output": "run the model",
     "trace": "trace the model",
     "greedy": "generate",
+    "greedy_heard": "write down a window of speech",
     "likelihoods": "score a text",
     "run_seconds": "time a run",
     "prefill_seconds": "time a prompt",
     "decode_seconds": "time decoding",
+    "hear_seconds": "time its encoder",
+    "decode_heard_seconds": "time decoding",
 }
 """By method, what it was asked to do."""

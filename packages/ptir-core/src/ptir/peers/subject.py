@@ -3,30 +3,30 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from ptir.checkpoint import Checkpoint, save_folder
 from ptir.checkpoint.config import QUANTIZED
-from ptir.errors import UnsupportedError
 from ptir.models.encoder import OF_TEXTS, OF_TOKENS
 from ptir.models.key_layouts import KeyLayout, layout_of, parameter_of, restored
-from ptir.models.table import HEARS, ModelDefinition
+from ptir.models.table import GENERATES, HEARS, MATCHES, READS, SEES, ModelDefinition
 from ptir.models.timm import named_by_timm
 from ptir.params.source import ArraySource, ParamSource, RenamedSource
 from ptir.peers import definitions as peer
 from ptir.peers.names import Modules, Parameter, called_alike, of_the_same_parameters
 from ptir.peers.process import Library, PeerProcess
 from ptir.runtime.gguf_file import with_files
+from ptir.runtime.kinds import row_of
 from ptir.runtime.load import DescribedWeights, described_weights, prepared
 
 if TYPE_CHECKING:
-    from ptir.runtime import Model, TextModel
+    from ptir.runtime import Model
 
 Array = np.ndarray[Any, Any]
 
@@ -55,18 +55,26 @@ class Pair:
 
 
 def task_of(model: Model) -> str:
-    """What a peer opens a model for; raises ``UnsupportedError`` for a model of speech."""
-    if "generate" in model.capabilities:
-        return peer.GENERATE
-    if model.capabilities == HEARS:
-        raise UnsupportedError(
-            f"model {model.name!r} takes speech, which is not compared with other libraries;"
-            " `ptir transcribe` runs it"
-        )
-    if model.reads_texts:
-        return _OF_TEXTS[cast("TextModel", model).module.scored]
-    scores = "classify" in model.capabilities and "embed_texts" not in model.capabilities
-    return peer.SCORE_IMAGES if scores else peer.SEE
+    """What a peer opens a model for."""
+    return row_of(_TASKS, model)(model)
+
+
+def _text_task(model: Any) -> str:
+    return _OF_TEXTS[model.module.scored]
+
+
+def _image_task(model: Model) -> str:
+    return peer.SCORE_IMAGES if "classify" in model.capabilities else peer.SEE
+
+
+_TASKS: Final[Mapping[tuple[str, ...], Callable[[Any], str]]] = {
+    GENERATES: lambda model: peer.GENERATE,
+    SEES: _image_task,
+    MATCHES: lambda model: peer.SEE,
+    READS: _text_task,
+    HEARS: lambda model: peer.HEAR,
+}
+"""By what an architecture can do."""
 
 
 @contextmanager
@@ -118,12 +126,16 @@ def _opens_as_it_lies(checkpoint: Checkpoint, architecture: ModelDefinition) -> 
 
 
 def _prefixed(source: ParamSource, architecture: ModelDefinition) -> ParamSource:
-    """``source`` with the family's prefix before all names but the head's, where none has one."""
+    """``source`` with the family's prefix before all names but the head's, where none has one.
+
+    A head that is stored by another name has none, either.
+    """
     names = source.names()
     if not architecture.prefixes or any(name.startswith(architecture.prefixes) for name in names):
         return source
     prefix = architecture.prefixes[-1]
     heads = {name.rpartition(".")[0] for name in architecture.tied}
+    heads |= {name.rpartition(".")[0] for name in architecture.renamed}
     named = {n if n.rpartition(".")[0] in heads else f"{prefix}{n}": n for n in names}
     return RenamedSource(source, named)
 

@@ -23,6 +23,8 @@ Sent: TypeAlias = tuple[Any, Mapping[str, Array]]
 """What is answered: JSON, and arrays."""
 GIVEN: Final = "given"
 """What the array of a request is called in its archive."""
+FEATURES: Final = "features"
+"""What the features of a window of speech are called there, beside the tokens in it."""
 
 
 class PeerModel(Protocol):
@@ -36,16 +38,24 @@ class PeerModel(Protocol):
         """The names of its modules."""
         ...
 
-    def output(self, given: Array) -> Array:
-        """What it gives for token ids or images."""
+    def output(self, given: Array, features: Array | None = None) -> Array:
+        """What it gives for token ids, also of a window of speech, or for images."""
         ...
 
-    def trace(self, given: Array, wanted: Sequence[str]) -> dict[str, Array]:
+    def trace(
+        self, given: Array, wanted: Sequence[str], features: Array | None = None
+    ) -> dict[str, Array]:
         """What some modules give meanwhile."""
         ...
 
     def greedy(self, ids: Array, count: int) -> tuple[Array, Array]:
         """The likeliest next tokens, and by how much each is ahead."""
+        ...
+
+    def greedy_heard(
+        self, ids: Array, count: int, rules: Mapping[str, Any], features: Array
+    ) -> tuple[Array, Array]:
+        """The likeliest next tokens of a window of speech, likewise."""
         ...
 
     def likelihoods(self, ids: Array) -> Array:
@@ -62,6 +72,14 @@ class PeerModel(Protocol):
 
     def decode_seconds(self, ids: Array, count: int) -> float:
         """How long tokens behind a prompt take."""
+        ...
+
+    def hear_seconds(self, ids: Array, features: Array) -> float:
+        """How long hearing a window takes."""
+        ...
+
+    def decode_heard_seconds(self, ids: Array, count: int, features: Array) -> float:
+        """How long tokens behind a prompt take, in a window."""
         ...
 
 
@@ -98,7 +116,8 @@ def serve(library: Callable[[], Side]) -> None:
                 told, arrays = side.saved_names(*arguments), {}
             else:
                 assert model is not None, "the parent opens a model first"
-                told, arrays = _ANSWERS[method](model, _array(request["file"]), *arguments)
+                more = _arrays(request["file"])
+                told, arrays = _ANSWERS[method](model, more.pop(GIVEN), *arguments, **more)
             if arrays:
                 save_archive(out, arrays)
             answer = {"told": told, "arrays": [*arrays]}
@@ -108,27 +127,33 @@ def serve(library: Callable[[], Side]) -> None:
         print(json.dumps(answer), file=answers, flush=True)
 
 
-def _array(file: str) -> Array:
-    return np.array(load_archive(Path(file)).arrays[GIVEN])
+def _arrays(file: str) -> dict[str, Array]:
+    return {name: np.array(one) for name, one in load_archive(Path(file)).arrays.items()}
 
 
 def _described(model: PeerModel) -> Sent:
     return {"facts": model.facts(), "layers": model.layers()}, {}
 
 
-def _greedy(model: PeerModel, ids: Array, count: int) -> Sent:
-    tokens, ahead = model.greedy(ids, count)
+def _tokens(made: tuple[Array, Array]) -> Sent:
+    tokens, ahead = made
     return [tokens.tolist(), ahead.tolist()], {}
 
 
 _ANSWERS: Final[dict[str, Callable[..., Sent]]] = {
-    "output": lambda model, given: (None, {"output": model.output(given)}),
-    "trace": lambda model, given, wanted: (None, model.trace(given, wanted)),
-    "greedy": _greedy,
+    "output": lambda model, *given, **more: (None, {"output": model.output(*given, **more)}),
+    "trace": lambda model, *given, **more: (None, model.trace(*given, **more)),
+    "greedy": lambda model, *given: _tokens(model.greedy(*given)),
+    "greedy_heard": lambda model, *given, **more: _tokens(model.greedy_heard(*given, **more)),
     "likelihoods": lambda model, given: (None, {"likelihoods": model.likelihoods(given)}),
     "run_seconds": lambda model, given: (model.run_seconds(given), {}),
     "prefill_seconds": lambda model, given: (model.prefill_seconds(given), {}),
-    "decode_seconds": lambda model, given, count: (model.decode_seconds(given, count), {}),
+    "decode_seconds": lambda model, *given: (model.decode_seconds(*given), {}),
+    "hear_seconds": lambda model, *given, **more: (model.hear_seconds(*given, **more), {}),
+    "decode_heard_seconds": lambda model, *given, **more: (
+        model.decode_heard_seconds(*given, **more),
+        {},
+    ),
 }
 """By the name of a method, what calls it and divides its result."""
 

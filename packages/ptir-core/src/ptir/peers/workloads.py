@@ -11,12 +11,12 @@ import numpy as np
 
 from ptir.debug import Difference, Tolerance, difference
 from ptir.errors import UnsupportedError
-from ptir.peers.definitions import EMBED, GENERATE, SCORE_IMAGES, SEE
+from ptir.peers.definitions import EMBED, GENERATE, HEAR, SCORE_IMAGES, SEE
 from ptir.peers.subject import Pair
 from ptir.runtime.likelihood import Likelihoods
 
 if TYPE_CHECKING:
-    from ptir.runtime import Model, TextModel
+    from ptir.runtime import Model, SpeechModel, TextModel
 
 Array = np.ndarray[Any, Any]
 
@@ -30,10 +30,19 @@ PAUSE: Final = 0.05
 
 @dataclass(frozen=True)
 class Input:
-    """Something to run on both sides: token ids i32[T], or one prepared image f32[1,H,W,3]."""
+    """Something to run on both sides: token ids i32[T], or one prepared image f32[1,H,W,3].
+
+    Tokens of a model of speech are heard in a window, of which these are the ``features`` f32[F,M].
+    """
 
     name: str
     array: Array
+    features: Array | None = None
+
+    @property
+    def more(self) -> dict[str, Array]:
+        """What is given beside the array."""
+        return {} if self.features is None else {"features": self.features}
 
 
 @dataclass(frozen=True)
@@ -116,14 +125,14 @@ def validate(
 ) -> Iterator[OutputRow]:
     """Outputs of both for each input and, of a model of language, greedy tokens behind it."""
     for one, found in zip(inputs, ours(pair.model, inputs), strict=True):
-        wanted = pair.peer.output(one.array)
+        wanted = pair.peer.output(one.array, **one.more)
         apart = difference(found, wanted.astype(found.dtype).reshape(found.shape))
         bests = (one.reshape(found.shape).argmax(-1) for one in (found, wanted))
         agree = np.equal(*bests)
         greedy = None
         room = min(new_tokens, pair.model.context - one.array.size)
-        if pair.task == GENERATE and room > 0:
-            greedy = _greedy(pair, one, room)
+        if pair.task in _GREEDY and room > 0:
+            greedy = _GREEDY[pair.task](pair, one, room)
         right = tolerance.allows(apart)
         right &= greedy is None or greedy.right(tolerance.of(apart.dtype))
         same = None if pair.task in (EMBED, SEE) else int(agree.sum())
@@ -132,44 +141,77 @@ def validate(
 
 def ours(model: Model, inputs: Iterable[Input]) -> list[Array]:
     """What the model gives for each input; texts of an encoder run together, as they do in use."""
-    given = [one.array for one in inputs]
     if model.reads_texts:
-        return cast("TextModel", model).vectors([one.tolist() for one in given])
-    return [np.asarray(model.forward(one)) for one in given]
+        return cast("TextModel", model).vectors([one.array.tolist() for one in inputs])
+    return [np.asarray(model.forward(one.array, **one.more)) for one in inputs]
 
 
 def _greedy(pair: Pair, given: Input, count: int) -> Greedy:
     made = pair.model.generate(given.array.tolist(), max_tokens=count, ignore_eos=True)
     found = tuple(made.token_ids)
-    tokens, ahead = pair.peer.greedy(given.array, count)
-    pairs = zip(found, tokens, strict=True)
-    same = next((n for n, (one, other) in enumerate(pairs) if one != other), count)
-    return Greedy(found, tuple(tokens), same, None if same == count else ahead[same])
+    return _beside(found, *pair.peer.greedy(given.array, count))
+
+
+def _greedy_heard(pair: Pair, given: Input, count: int) -> Greedy:
+    """The same of a window, by the model's rules but those of timestamps; an end counts too."""
+    assert given.features is not None
+    model = cast("SpeechModel", pair.model)
+    prompt, tokens = given.array.tolist(), model.tokens
+    source = model.hear(given.features)
+    made = model.window(source, prompt, timestamps=False, max_tokens=count).tokens
+    found = made if len(made) == count else (*made, tokens.end)
+    rules = {
+        "never": tokens.suppressed,
+        "not_first": tokens.suppressed_first,
+        "end": tokens.end,
+    }
+    return _beside(found, *pair.peer.greedy_heard(given.array, count, rules, given.features))
+
+
+def _beside(found: Sequence[int], tokens: Sequence[int], ahead: Sequence[float]) -> Greedy:
+    """Tokens of both sides. Where one has ended, it is there that they part."""
+    pairs = enumerate(zip(found, tokens, strict=False))
+    most = max(len(found), len(tokens))
+    same = next((n for n, (one, other) in pairs if one != other), most)
+    return Greedy(tuple(found), tuple(tokens), same, None if same == most else ahead[same])
+
+
+_GREEDY: Final[Mapping[str, Callable[[Pair, Input, int], Greedy]]] = {
+    GENERATE: _greedy,
+    HEAR: _greedy_heard,
+}
+"""How tokens are generated, by what a peer opens a model for, of those that do."""
 
 
 def trace(pair: Pair, given: Input, tolerance: Tolerance) -> Traces:
     """Every layer's result on both sides, and the output."""
     batch = given.array if given.array.ndim == 4 else given.array[None]
-    found = pair.model.trace(batch)
+    rows = {name: one[None] for name, one in given.more.items()}
+    found = pair.model.trace(batch, **rows)
     named = pair.counterparts([name for name in found if name not in OUTPUTS])
-    theirs = pair.peer.trace(given.array, sorted({one for row in named.values() for one in row}))
+    wanted = sorted({one for row in named.values() for one in row})
+    theirs = pair.peer.trace(given.array, wanted, **given.more)
     made = {n: [theirs[m] for m in row] for n, row in named.items() if theirs.keys() >= {*row}}
     output = next(name for name in OUTPUTS if name in found and _is_output(pair, name))
-    made[output] = [pair.peer.output(batch)]
-    rows: list[LayerRow] = []
+    made[output] = [pair.peer.output(batch, **rows)]
+    compared: list[LayerRow] = []
     for name, array in found.items():
         candidates = [difference(array, one) for one in _arranged(array, made.get(name, ()))]
         if candidates:  # two where channels are as many as rows
             nearest = min(candidates, key=lambda one: one.relative)
             right = tolerance.allows(nearest)
-            rows.append(LayerRow(name, named.get(name, (OUTPUT,)), nearest, right))
-    held = {row.name for row in rows}
-    return Traces(tuple(rows), tuple(name for name in found if name not in held))
+            compared.append(LayerRow(name, named.get(name, (OUTPUT,)), nearest, right))
+    held = {row.name for row in compared}
+    return Traces(tuple(compared), tuple(name for name in found if name not in held))
 
 
 def _is_output(pair: Pair, name: str) -> bool:
     """Whether a trace's entry is what ``forward`` gives: scores where there are some."""
     return name != "features" or pair.task != SCORE_IMAGES
+
+
+_TURNS: Final = {3: ((0, 2, 1),), 4: ((0, 2, 3, 1), (0, 2, 1, 3))}
+"""By rank the orders of axes that bring channels behind places, or heads before tokens."""
 
 
 def _arranged(found: Array, theirs: Sequence[Array]) -> Iterator[Array]:
@@ -180,8 +222,8 @@ def _arranged(found: Array, theirs: Sequence[Array]) -> Iterator[Array]:
     parts = [part.astype(found.dtype) for part in theirs]
     if not parts or len({part.shape[:-1] for part in parts}) > 1:
         return
-    if parts[0].ndim == found.ndim == 4:
-        for axes in ((0, 2, 3, 1), (0, 2, 1, 3)):
+    if parts[0].ndim == found.ndim and len({part.shape for part in parts}) == 1:
+        for axes in _TURNS.get(found.ndim, ()):
             turned = np.concatenate([part.transpose(axes) for part in parts], axis=-1)
             if turned.shape == found.shape:
                 yield turned

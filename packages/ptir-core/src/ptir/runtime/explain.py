@@ -1,4 +1,4 @@
-"""What one step of a language model does on its target: run it, count, and time it part by part."""
+"""What one step of a model does on its target: run it, count, and time it part by part."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import statistics
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 import numpy as np
@@ -13,13 +15,15 @@ import numpy as np
 from ptir import events
 from ptir.backend.contract import MemoryStats, RunStats
 from ptir.backend.explanation import Explanation
+from ptir.capture.build import Captured
 from ptir.capture.plan import Plan
 from ptir.capture.streamed import StreamedPlan
 from ptir.errors import UnsupportedError, UsageError
 from ptir.nn.state import WindowKeysValues
 from ptir.params.residency import ResidencySchedule
 from ptir.params.rows import Rows
-from ptir.runtime.layers import Layered, Section
+from ptir.runtime.layers import Layered, LayerPart, Section
+from ptir.runtime.recorded import image_size, recorded_images, recorded_step, recorded_texts
 from ptir.runtime.session import Session
 from ptir.runtime.steps import chunk_sizes
 
@@ -53,14 +57,75 @@ class Streamed:
     """What is rows of a parameter, by name, and the stored ones behind that."""
 
 
+class Kept(NamedTuple):
+    """How many tokens a cache has room for, its bytes, and layers that keep a window by places."""
+
+    capacity: int = 0
+    nbytes: int = 0
+    windows: Mapping[int, int] = MappingProxyType({})
+
+    @staticmethod
+    def of(session: Session, model: Model) -> Kept:
+        """That of a session of one row."""
+        capacity, states = session.capacity, model.states()
+        windows = Counter(
+            state.places(capacity) for state in states if isinstance(state, WindowKeysValues)
+        )
+        del windows[capacity]
+        carried = model.state_types(1, capacity)
+        nbytes = sum(type.nbytes for types in carried for type in types)
+        return Kept(capacity, nbytes, dict(windows))
+
+
+NOTHING: Final = Kept()
+
+
+class Planned(Protocol):
+    """What has run a step by the last of its plans."""
+
+    @property
+    def plans(self) -> Sequence[Plan]:
+        """The plans, oldest first."""
+        ...
+
+
+@dataclass(frozen=True)
+class Step:
+    """A step of a model.
+
+    ``name`` is ``decode`` or ``prefill``, ``images``, ``texts``, or ``windows`` of speech.
+    ``start`` gives what runs it, again and again.
+    """
+
+    name: str
+    rows: int
+    """Texts, images or windows that are computed together."""
+    tokens: int
+    """Of all rows; of images and windows there is one each."""
+    start: Callable[[], Callable[[], object]]
+    planned: Planned
+    captured: Callable[[], Captured]
+    """Captures it anew."""
+    position: int = 0
+    kept: Kept = NOTHING
+    cached: range = range(0)
+    """Inputs that are keys and values besides those that a step consumes: it leaves them."""
+
+
 @dataclass(frozen=True)
 class StepReport:
-    """One step of a model: its parts by layer, and what was counted and timed while it ran."""
+    """One step of a model: its parts by layer, and what was counted and timed while it ran.
+
+    ``step``, ``rows``, ``tokens`` and ``captured`` are those of a ``Step``.
+    """
 
     step: str
+    rows: int
     tokens: int
     position: int
     capacity: int
+    plan: Plan
+    captured: Callable[[], Captured]
     sections: tuple[Section, ...]
     explanation: Explanation
     elsewhere: tuple[str, ...]
@@ -89,86 +154,93 @@ class StepReport:
 
 def weights_read(plan: Plan) -> int | None:
     """Bytes of parameters that one run of ``plan`` reads, or None where nobody can tell."""
+    return _total(plan, lambda part: part.moved.weights)
+
+
+def flops_of_run(plan: Plan) -> int | None:
+    """Operations of one run by definition (``ptir.ops.flops``), or None where nobody can tell."""
+    return _total(plan, lambda part: part.flops)
+
+
+def _total(plan: Plan, counted: Callable[[LayerPart], int]) -> int | None:
     explanation = plan.executable.explain()
     if explanation is None:
         return None
     layered = Layered(plan.optimized, explanation, plan.derived, frozenset())
-    return sum(w.moved.weights * s.count for s in layered.sections() for w in s.works)
+    return sum(counted(w) * s.count for s in layered.sections() for w in s.works)
 
 
 def explain_decode(model: Model, position: int, repeats: int) -> StepReport:
     """A decode step of one row after ``position`` tokens, timed whole and by parts."""
-    session = _session(model, position + 3 + 2 * repeats)
-    session.pick(session.prefill([_tokens(model, position)]))
-    active = np.ones(1, np.bool_)
-    plans = model.steps.advance(1, session.capacity)
-    measured = _measured(model, lambda: session.advance(active), plans, repeats)
-    kept, plan = Kept.of(session, model), plans.plans[-1]
-    return _report(model, "decode", 1, position, kept, plan, measured)
+    return explained(model, decode_step(model, position, repeats), repeats)
 
 
 def explain_prefill(model: Model, length: int, repeats: int) -> StepReport:
     """The first chunk of a prompt of ``length`` tokens."""
-    session = _session(model, length)
-    size, real = chunk_sizes(length)[0]
-    prompt = _tokens(model, real)
-    plans = model.steps.extend(1, session.capacity)
-    measured = _measured(model, lambda: session.prefill([prompt]), plans, repeats)
-    kept, plan = Kept.of(session, model), plans.plans[-1]
-    return _report(model, "prefill", size, 0, kept, plan, measured)
+    return explained(model, prefill_step(model, length), repeats)
 
 
 def explain_images(model: ImageModel, batch: int, repeats: int) -> StepReport:
     """One run over ``batch`` prepared images of the size that the model's have."""
-    height, width = model.preprocessing.size or USUAL
-    pixels = np.zeros((batch, height, width, 3), np.float32)
-    measured = _measured(model, lambda: model.forward(pixels), model, repeats)
-    return _report(model, "images", batch, 0, Kept(0, 0, {}), model.plans[-1], measured)
+    return explained(model, images_step(model, batch), repeats)
 
 
-def explain_texts(model: TextModel, batch: int, length: int, repeats: int) -> StepReport:
-    """One run over ``batch`` texts of ``length`` tokens: embedding them, or what its head scores.
+def decode_step(model: Model, position: int, repeats: int) -> Step:
+    """A token of one row after ``position`` others, and as many more as ``repeats`` take."""
+    session = _session(model, position + 3 + 2 * repeats)
+    capacity = session.capacity
+
+    def start() -> Callable[[], object]:
+        session.pick(session.prefill([random_tokens(model, position)]))
+        return partial(session.advance, np.ones(1, np.bool_))
+
+    return Step(
+        "decode",
+        1,
+        1,
+        start,
+        model.steps.advance(1, capacity),
+        lambda: recorded_step(model, 1, 1, capacity),
+        position,
+        Kept.of(session, model),
+    )
+
+
+def prefill_step(model: Model, length: int) -> Step:
+    """The first chunk of a prompt of ``length`` tokens."""
+    session = _session(model, length)
+    size, real = chunk_sizes(length)[0]
+    prompt, capacity = random_tokens(model, real), session.capacity
+    return Step(
+        "prefill",
+        1,
+        size,
+        lambda: partial(session.prefill, [prompt]),
+        model.steps.extend(1, capacity),
+        lambda: recorded_step(model, 1, size, capacity),
+        kept=Kept.of(session, model),
+    )
+
+
+def images_step(model: ImageModel, batch: int) -> Step:
+    """A run over ``batch`` prepared images of the size that the model's have."""
+    pixels = np.zeros((batch, *image_size(model), 3), np.float32)
+    captured = partial(recorded_images, model, batch)
+    run = partial(model.forward, pixels)
+    return Step("images", batch, batch, lambda: run, model, captured)
+
+
+def texts_step(model: TextModel, batch: int, length: int) -> Step:
+    """A run over ``batch`` texts of ``length`` tokens: embedding them, or what its head scores.
 
     Raises ``UsageError`` for more tokens than the model takes.
     """
     if length > model.context:
         raise UsageError(f"{length} tokens do not fit the context of {model.context}; use fewer")
-    tokens = np.array([_tokens(model, length)] * batch, np.int32)
-    measured = _measured(model, lambda: model.computed(tokens), model, repeats)
-    return _report(model, "texts", batch * length, 0, Kept(0, 0, {}), model.plans[-1], measured)
-
-
-USUAL: Final = (224, 224)
-"""Height and width of images where a model takes any."""
-
-
-class Kept(NamedTuple):
-    """How many tokens a cache has room for, its bytes, and layers that keep a window by places."""
-
-    capacity: int
-    nbytes: int
-    windows: Mapping[int, int]
-
-    @staticmethod
-    def of(session: Session, model: Model) -> Kept:
-        """That of a session of one row."""
-        capacity, states = session.capacity, model.states()
-        windows = Counter(
-            state.places(capacity) for state in states if isinstance(state, WindowKeysValues)
-        )
-        del windows[capacity]
-        carried = model.state_types(1, capacity)
-        nbytes = sum(type.nbytes for types in carried for type in types)
-        return Kept(capacity, nbytes, dict(windows))
-
-
-class Planned(Protocol):
-    """What has run a step by the last of its plans."""
-
-    @property
-    def plans(self) -> Sequence[Plan]:
-        """The plans, oldest first."""
-        ...
+    tokens = np.array([random_tokens(model, length)] * batch, np.int32)
+    captured = partial(recorded_texts, model, batch, length)
+    run = partial(model.computed, tokens)
+    return Step("texts", batch, batch * length, lambda: run, model.network, captured)
 
 
 def _session(model: Model, needed: int) -> Session:
@@ -177,7 +249,8 @@ def _session(model: Model, needed: int) -> Session:
     return Session.of(model, 1, needed)
 
 
-def _tokens(model: Model, count: int) -> list[int]:
+def random_tokens(model: Model, count: int) -> list[int]:
+    """Seeded token ids."""
     size = int(model.checkpoint.config["vocab_size"])
     tokens: list[int] = np.random.default_rng(0).integers(0, size, count).tolist()
     return tokens
@@ -227,15 +300,13 @@ def _measured(
     return _Measured(counted, statistics.median(whole), parts, memory)
 
 
-def _report(
-    model: Model,
-    step: str,
-    tokens: int,
-    position: int,
-    kept: Kept,
-    plan: Plan,
-    measured: _Measured,
-) -> StepReport:
+def explained(model: Model, step: Step, repeats: int) -> StepReport:
+    """The step run, counted, and timed whole and by parts, ``repeats`` times each.
+
+    Raises ``UnsupportedError`` for a backend that does not say what it does.
+    """
+    measured = _measured(model, step.start(), step.planned, repeats)
+    kept, plan = step.kept, step.planned.plans[-1]
     explanation = plan.executable.explain()
     if explanation is None:
         raise UnsupportedError(
@@ -244,17 +315,20 @@ def _report(
             " --optimized` shows the program"
         )
     program, inputs = plan.optimized, [p for p in plan.optimized.ports if p.kind == "input"]
-    donated = frozenset(n for n in plan.donated if n < len(inputs))
+    donated = frozenset((*(n for n in plan.donated if n < len(inputs)), *step.cached))
     layered = Layered(program, explanation, plan.derived, donated, measured.parts, plan.rows)
     ports = list(zip(program.ports, program.inputs, strict=True))
     parameters = [(p.name, t.nbytes) for p, t in ports if p.kind == "parameter"]
     behind = {name: rows.parameter for name, rows in plan.rows.items()}
     packed = [nbytes for name, nbytes in parameters if behind.get(name, name) in plan.derived]
     return StepReport(
-        step,
-        tokens,
-        position,
+        step.name,
+        step.rows,
+        step.tokens,
+        step.position,
         kept.capacity,
+        plan,
+        step.captured,
         layered.sections(),
         explanation,
         layered.unaccounted,

@@ -1,8 +1,8 @@
-"""A step or a run of a model as it is captured, with what its parameters stand for."""
+"""The steps of a model as they are captured, with what its parameters stand for."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from ptir.capture.build import Captured
 from ptir.capture.jit import record
@@ -11,8 +11,11 @@ from ptir.types import spec
 
 if TYPE_CHECKING:
     from ptir.runtime.handle import Model
-    from ptir.runtime.image_model import ImageModel
+    from ptir.runtime.image_model import ImageModel, ImageTextModel
     from ptir.runtime.text_model import TextModel
+
+USUAL: Final = (224, 224)
+"""Height and width of images where a model takes any."""
 
 
 def recorded_step(model: Model, batch: int, length: int, capacity: int) -> Captured:
@@ -33,16 +36,33 @@ def recorded_step(model: Model, batch: int, length: int, capacity: int) -> Captu
     return record(step, types, names)[0]
 
 
-def recorded_images(model: ImageModel, batch: int, height: int, width: int) -> Captured:
-    """A run over ``batch`` prepared images: ``pixels`` f32[N,H,W,3] to features and scores."""
+def image_size(model: ImageModel) -> tuple[int, int]:
+    """Height and width of the images that a model was made for, or the usual ones."""
+    said = model.checkpoint.config.get("image_size")
+    return (said, said) if isinstance(said, int) else model.preprocessing.size or USUAL
+
+
+def recorded_images(
+    model: ImageModel, batch: int, size: tuple[int, int] | None = None
+) -> Captured:
+    """A run over ``batch`` images: ``pixels`` f32[N,H,W,3] to features and scores.
+
+    ``size`` is their height and width; by default what the model was made for.
+    """
+    height, width = size or image_size(model)
     return record(model.module, (spec("f32", batch, height, width, 3),), ["pixels"])[0]
 
 
-def recorded_texts(model: TextModel, batch: int, length: int) -> Captured:
-    """A run over ``batch`` texts of ``length`` tokens: what its head scores, or embeddings.
+def recorded_labels(model: ImageTextModel, batch: int) -> Captured:
+    """A run over ``batch`` texts of a model of images: ``tokens`` i32[N,T], ``count`` i32[N]."""
+    types = spec("i32", batch, model.context), spec("i32", batch)
+    return record(model.module.texts, types, ["tokens", "count"])[0]
 
-    Ports: ``tokens`` and ``kinds`` i32[B,T], ``count`` i32[B], then parameters.
+
+def recorded_texts(model: TextModel, batch: int, length: int) -> Captured:
+    """A run over ``batch`` texts of ``length`` tokens, to scores of the head or embeddings.
+
+    Ports: ``tokens`` and ``kinds`` i32[B,T], ``count`` i32[B].
     """
-    network = model.module if model.module.classes else model.module.embedding
     rows = spec("i32", batch, length)
-    return record(network, (rows, rows, spec("i32", batch)), ["tokens", "kinds", "count"])[0]
+    return record(model.network, (rows, rows, spec("i32", batch)), ["tokens", "kinds", "count"])[0]

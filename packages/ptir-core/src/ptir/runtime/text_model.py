@@ -329,11 +329,15 @@ class TextModel(Model):
             encoded.append(EncodedText(ids, (0,) * size, ((0, 0),) * size, (False,) * size, size))
         return self._run(self._output, encoded)
 
+    @property
+    def network(self) -> Any:
+        """What the model is for: scores of its head, or embeddings (``TextNetwork``)."""
+        return self._output if self.module.classes else self._embedded
+
     def computed(self, tokens: Array) -> Array:
-        """Of token ids i32[B,T] what the model is for: scores of its head, or embeddings."""
-        network = self._output if self.module.classes else self._embedded
+        """Of token ids i32[B,T] what ``network`` gives."""
         with self.policies():
-            found: Array = network(*self._inputs(tokens)).numpy()
+            found: Array = self.network(*self._inputs(tokens)).numpy()
         return found
 
     def trace(self, tokens: Any) -> dict[str, Array]:

@@ -17,7 +17,6 @@ from ptir import events
 from ptir.backend.contract import Derivation
 from ptir.backend.folders import require_writable
 from ptir.capture.plan import checks_indices
-from ptir.errors import UnsupportedError
 from ptir.ir.program import Program
 from ptir.ops.implementations import FUNCTIONALS
 from ptir.ops.overriding import active_overrides, in_force
@@ -26,16 +25,11 @@ from ptir.passes import PassContext, optimize
 from ptir.passes.benchmark import kernel_version
 from ptir.passes.remembered import TuningRecord, remembered
 from ptir.passes.tuned import remember_tuned, tuned_overrides
-from ptir.runtime.explain import USUAL
-from ptir.runtime.recorded import recorded_images, recorded_step, recorded_texts
-from ptir.runtime.steps import CHUNKS
-from ptir.runtime.warmup import capacities
+from ptir.runtime.kinds import kind_of
 
 if TYPE_CHECKING:
     from ptir.runtime.handle import Model
 
-TOKENS: Final = 512
-"""Tokens of a generation, prompt included, that programs are tuned for."""
 KEPT: Final = 4096
 """Most choices that are kept of one functional: those of many models."""
 
@@ -76,18 +70,14 @@ def tune(
     """Time the implementations of every functional in the model's programs, and follow the best.
 
     The programs are those of prompts and decoding steps of ``batch`` rows, on caches for up to
-    ``tokens`` tokens; of ``batch`` images; or of ``batch`` texts of up to so many tokens. What the
-    model, the environment or the caller asks for stays as it is and is not timed. Raises
-    ``UnsupportedError``, and ``UsageError`` where the cache folder cannot be written.
+    ``tokens`` tokens; of up to ``batch`` texts of up to so many tokens each, or windows of speech;
+    or of ``batch`` images (``ptir.runtime.kinds``). What the model, the environment or the caller
+    asks for stays as it is and is not timed. Raises ``UsageError`` where the cache folder cannot be
+    written.
     """
-    if "transcribe" in model.capabilities:
-        raise UnsupportedError(
-            f"model {model.name!r} hears, and implementations are timed in models that generate,"
-            " see images or read texts: name one with --override instead"
-        )
     require_writable("what is timed")
     began = time.perf_counter()
-    programs = list(programs_of(model, tokens, batch))
+    programs = [one.program for one in kind_of(model).programs(model, tokens, batch)]
     with _untuned(model):
         chosen, records = _timed(programs, model, heard)
         decided = sorted({one.functional for one in records if one.decided})
@@ -199,39 +189,6 @@ def _added(
     """The bytes that each functional adds to what was there before, where it does."""
     grown = {name: measure(forms) - measure(before) for name, forms in after.items()}
     return {name: nbytes for name, nbytes in grown.items() if nbytes > 0}
-
-
-def programs_of(model: Model, tokens: int | None, batch: int) -> Iterator[Program]:
-    """The programs that a model's runs are made of, as captured."""
-    from ptir.runtime.image_model import ImageModel
-
-    if isinstance(model, ImageModel):
-        yield step_program(model, batch, 1, 1)
-        return
-    most = min(model.context, TOKENS if tokens is None else tokens)
-    if model.reads_texts:
-        for length in [chunk for chunk in CHUNKS if chunk <= most] or [most]:
-            yield step_program(model, batch, length, length)
-        return
-    for capacity in (one for one in capacities(model.context) if one <= max(most, 64)):
-        for length in (1, *(chunk for chunk in CHUNKS if chunk <= min(most, capacity))):
-            yield step_program(model, batch, length, capacity)
-
-
-def step_program(model: Model, batch: int, length: int, capacity: int) -> Program:
-    """A step of ``batch`` rows of ``length`` tokens as it is captured, or a run over so many.
-
-    Of a model that sees, a run over ``batch`` images; of an encoder, over texts of ``length``.
-    """
-    from ptir.runtime.image_model import ImageModel
-    from ptir.runtime.text_model import TextModel
-
-    if isinstance(model, TextModel):
-        return recorded_texts(model, batch, length).program
-    if not isinstance(model, ImageModel):
-        model.require("generate")
-        return recorded_step(model, batch, length, capacity).program
-    return recorded_images(model, batch, *(model.preprocessing.size or USUAL)).program
 
 
 def choices(program: Program, model: Model) -> list[Chosen]:

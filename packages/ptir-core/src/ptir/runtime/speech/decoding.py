@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
@@ -30,11 +30,15 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True)
 class Manner:
-    """How the tokens of windows are chosen: see ``SpeechOptions``."""
+    """How the tokens of windows are chosen: see ``SpeechOptions``.
+
+    A text has at most ``longest`` tokens, or as many as there is room for.
+    """
 
     timestamps: bool
     temperature: float = 0.0
     beams: int = 1
+    longest: int | None = None
 
 
 class Decoder:
@@ -90,7 +94,7 @@ class Decoder:
         """
         model = self._model
         tokens = [*prompt, *said]
-        ids = np.zeros((1, _width(len(tokens), model.context)), np.int32)
+        ids = np.zeros((1, prompt_width(len(tokens), model.context)), np.int32)
         ids[0, : len(tokens)] = tokens
         with model.policies():
             found = self.steps.align(
@@ -125,9 +129,7 @@ class Decoder:
 
         Gives the seconds of these tokens.
         """
-        tokens, rows = self._model.tokens, source[0][0].shape[0]
-        language = next(iter(tokens.languages), None)
-        prompt = tokens.prompt(language, "transcribe", timestamps=manner.timestamps)
+        rows, prompt = source[0][0].shape[0], self._model.tokens.usual(timestamps=manner.timestamps)
         draws = Draws([0] * rows) if manner.temperature else None
         chosen, start, _ = self._begin(source, [prompt] * rows, manner, draws)
         chosen[0].numpy()
@@ -137,11 +139,22 @@ class Decoder:
             chosen[0].numpy()
         return time.perf_counter() - began
 
+    def prompting(self, source: State, prompt: Sequence[int]) -> Callable[[], object]:
+        """What runs a prompt in every window of ``source``, as often as it is called."""
+        manner, prompts = Manner(timestamps=True), [prompt] * source[0][0].shape[0]
+        return lambda: self._begin(source, prompts, manner, None)
+
+    def stepping(self, source: State, prompt: Sequence[int]) -> Callable[[], object]:
+        """What runs a token behind a prompt in every window, again and again the same one."""
+        manner, rows = Manner(timestamps=True), source[0][0].shape[0]
+        chosen, start, _ = self._begin(source, [prompt] * rows, manner, None)
+        return lambda: self._advance(chosen[0], source, start, [()] * rows, manner, None)
+
     def _one_by_one(
         self, source: State, prompts: Sequence[Sequence[int]], manner: Manner, draws: Draws | None
     ) -> list[Heard]:
         (tokens, logprobs), start, behind = self._begin(source, prompts, manner, draws)
-        texts = [_Text(self._model.context - len(prompt)) for prompt in prompts]
+        texts = [_Text(self._room(prompt, manner)) for prompt in prompts]
         end = self._model.tokens.end
         while True:
             given = zip(texts, tokens.numpy().tolist(), logprobs.numpy().tolist(), strict=True)
@@ -162,7 +175,7 @@ class Decoder:
     ) -> list[Heard]:
         size, end = manner.beams, self._model.tokens.end
         chosen, _, behind = self._begin(source, prompts, manner, draws)
-        windows = [Beams(size, end, self._model.context - len(prompt)) for prompt in prompts]
+        windows = [Beams(size, end, self._room(prompt, manner)) for prompt in prompts]
         start = self._tensor(np.repeat(np.array([len(p) for p in prompts], np.int32), size))
         count = 1
         while True:
@@ -188,6 +201,11 @@ class Decoder:
             for best, silence in zip(found, self._no_speech(behind), strict=True)
         ]
 
+    def _room(self, prompt: Sequence[int], manner: Manner) -> int:
+        """How many tokens may follow a prompt."""
+        room = self._model.context - len(prompt)
+        return room if manner.longest is None else min(room, manner.longest)
+
     def _begin(
         self,
         source: State,
@@ -198,7 +216,7 @@ class Decoder:
         """What is chosen behind prompts, their lengths, and logits behind their start tokens."""
         model = self._model
         longest = max(map(len, prompts))
-        ids = np.zeros((len(prompts), _width(longest, model.context)), np.int32)
+        ids = np.zeros((len(prompts), prompt_width(longest, model.context)), np.int32)
         for row, prompt in zip(ids, prompts, strict=True):
             row[: len(prompt)] = prompt
         count = self._tensor(np.array([len(prompt) for prompt in prompts], np.int32))
@@ -322,9 +340,15 @@ class _Text:
         return self._total / max(1, self._count)
 
 
-def _width(longest: int, context: int) -> int:
-    """How many tokens a prompt is filled up to: few widths, since each is a program."""
+def prompt_width(longest: int, context: int) -> int:
+    """How many tokens a prompt is filled up to."""
+    return [*prompt_widths(longest, context)][-1]
+
+
+def prompt_widths(longest: int, context: int) -> Iterator[int]:
+    """What prompts of up to so many tokens are filled up to: few widths, each is a program."""
     width = PROMPT
-    while width < longest:
+    yield min(width, context)
+    while width < min(longest, context):
         width *= 2
-    return min(width, context)
+        yield min(width, context)

@@ -209,9 +209,10 @@ class SpeechModel(Model):
         temperature: float = 0.0,
         beams: int = 1,
         seed: int = 0,
+        max_tokens: int | None = None,
     ) -> Heard:
         """The tokens of a window, once; see ``SpeechOptions``."""
-        manner = Manner(timestamps, temperature, beams)
+        manner = Manner(timestamps, temperature, beams, max_tokens)
         (found,) = self.decoder.decode(source, [prompt], manner, [seed])
         return found
 

@@ -99,6 +99,10 @@ class SpeechTokens:
         marks = [self.languages[language], self.tasks[task]] if language is not None else []
         return [self.start, *marks, *([] if timestamps else [self.no_stamps])]
 
+    def usual(self, *, timestamps: bool) -> list[int]:
+        """A prompt where the language does not matter: to transcribe the first one."""
+        return self.prompt(next(iter(self.languages), None), "transcribe", timestamps=timestamps)
+
     def language(self, asked: str | None, name: str) -> str | None:
         """The code of a language that is asked for; None where it is to be found out.
 
