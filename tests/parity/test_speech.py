@@ -344,7 +344,13 @@ def test_times_of_tokens_are_those_of_transformers(
     source = ours.hear(features)
     said = ours.window(source, prompt, timestamps=False).tokens
     assert [*said] == made["sequences"][0].tolist()[-36:]
-    weights = ours.decoder.attention(source, 0, prompt, said)
+    aligned = ours.decoder.alignment(source, 0, prompt, said)
+    with torch.no_grad():  # as OpenAI's has it: among tokens of text
+        ids = torch.tensor([[*prompt, *said[:-1]]])
+        logits = model(given, decoder_input_ids=ids).logits[0, len(prompt) - 1 :, :450]
+    shares = logits.softmax(-1).gather(-1, torch.tensor(said)[:, None])[:, 0].numpy()
+    np.testing.assert_allclose(aligned.probabilities, shares, rtol=1e-3, atol=1e-6)
+    weights = aligned.weights
     found = 0.02 * token_positions(weights[:, 1:36])
     np.testing.assert_allclose(found, wanted[-36:-1], atol=1e-5)
     assert len({*found.tolist()}) > 3

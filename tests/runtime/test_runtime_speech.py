@@ -24,7 +24,6 @@ from ptir.runtime.specs import resolve
 from ptir.runtime.speech.options import Heard
 from ptir.runtime.speech.stamps import Bounds, Part, bounds, parts, untimed
 from ptir.runtime.speech.tokens import SpeechTokens
-from ptir.runtime.tune import tune
 from running import REF
 from together import together
 
@@ -312,8 +311,6 @@ def test_other_inputs_are_refused_by_what_it_takes(model: SpeechModel) -> None:
         model.forward([7] * 41, np.zeros((100, 10), np.float32))
     with pytest.raises(AudioError, match="samples are none"):
         model.transcribe(np.zeros(0, np.float32))
-    with pytest.raises(UnsupportedError, match="hears, and implementations are timed in models"):
-        tune(model)
     with pytest.raises(UnsupportedError, match="cannot transcribe; it can generate"):
         ptir.load_model("demo", backend=REF).transcribe(noise(10))
 

@@ -26,6 +26,7 @@ from ptir.runtime.speech.decoding import Manner
 from ptir.runtime.speech.options import Heard, SpeechOptions, compression_ratio
 from ptir.runtime.speech.stamps import bounds
 from ptir.runtime.speech.tokens import SpeechTokens
+from ptir.runtime.speech.words import words
 from running import REF
 from together import together
 
@@ -90,7 +91,7 @@ class Script:
     def pick(self, source: Any, windows: Sequence[int]) -> Any:
         return ()
 
-    def attention(self, *given: Any) -> Any:
+    def alignment(self, *given: Any) -> Any:
         raise AssertionError("nobody asked for words")
 
     def decode(
@@ -250,6 +251,50 @@ def test_tokens_are_drawn_by_their_probabilities(model: SpeechModel) -> None:
         logprobs.append(row[token] - row.max() - math.log(np.exp(row - row.max()).sum()))
     assert heard.avg_logprob == pytest.approx(np.mean(logprobs), abs=1e-4)
     assert len({*heard.tokens}) > 5
+
+
+def test_of_several_drawn_texts_the_likeliest_is_taken(loud: SpeechModel) -> None:
+    """Each is what its own seed draws alone; the first is that of one text."""
+    features = loud.features(tones(16000, 3))
+    prompt = TOKENS.prompt("en", "transcribe", timestamps=True)
+    source = loud.hear(features)
+    options: dict[str, Any] = {"timestamps": True, "temperature": 1.0}
+    for seed in range(4):
+        alone = [loud.window(source, prompt, seed=seed + (n << 48), **options) for n in range(5)]
+        assert len({one.tokens for one in alone}) == 5
+        for count in (1, 3, 5):
+            wanted = max(alone[:count], key=lambda one: one.avg_logprob)
+            found = loud.window(source, prompt, seed=seed, best_of=count, **options)
+            assert found.tokens == wanted.tokens
+            assert found.avg_logprob == pytest.approx(wanted.avg_logprob, abs=1e-5)
+    one, other = (loud.window(source, prompt, timestamps=True, best_of=n) for n in (1, 5))
+    assert one == other  # at temperature 0 nothing is drawn
+
+
+def test_a_word_is_as_probable_as_its_tokens_in_the_mean(loud: SpeechModel) -> None:
+    sounds = tones(16000, 3)
+    options: dict[str, Any] = {"language": "en", "temperature": 0, "word_timestamps": True}
+    segment = loud.transcribe(sounds, **options).segments[0]
+    text = [one for one in segment.tokens if one < TOKENS.end]
+    found = words(text, loud.text_of, "en")
+    assert [one.text for one in found] == [one.word for one in segment.words]
+    assert max(one.count for one in found) > 1
+    prompt = TOKENS.prompt("en", "transcribe", timestamps=False)
+    source = loud.hear(loud.features(sounds))
+    shares = iter(loud.decoder.alignment(source, 0, prompt, text).probabilities)
+    wanted = [np.mean([next(shares) for _ in range(one.count)]) for one in found]
+    np.testing.assert_allclose([one.probability for one in segment.words], wanted, rtol=1e-5)
+
+
+def test_windows_together_draw_the_texts_of_each(loud: SpeechModel) -> None:
+    sounds = [tones(16000, 3), tones(9000, 4), tones(16000, 5)]
+    options: dict[str, Any] = {"language": "en", "temperature": 0.8, "best_of": 3, "seed": 7}
+    options.update(compression_ratio_threshold=None, logprob_threshold=None)
+    found = loud.transcribe_batch(sounds, batch=3, **options)
+    same(found, [loud.transcribe(one, **options) for one in sounds])
+    plain = [loud.transcribe(one, **{**options, "best_of": 1}) for one in sounds]
+    means = [[one.segments[0].avg_logprob for one in every] for every in (found, plain)]
+    assert all(a >= b for a, b in zip(*means, strict=True)) and means[0] != means[1]
 
 
 def test_beams_count_what_forward_says(loud: SpeechModel) -> None:

@@ -125,7 +125,11 @@ def test_words_of_segments_are_their_text_in_order() -> None:
     plain = model.transcribe(sound(24000), **{**options, "word_timestamps": False})
     assert [replace(one, words=()) for one in found.segments] == [*plain.segments]
     together = model.transcribe_batch([sound(9000), sound(24000)], batch=2, **options)[1]
-    assert [one.words for one in together.segments] == [one.words for one in found.segments]
+    pairs = zip(together.segments, found.segments, strict=True)
+    both = [pair for one, other in pairs for pair in zip(one.words, other.words, strict=True)]
+    assert all(replace(a, probability=b.probability) == b for a, b in both)
+    shares = [[pair[side].probability for pair in both] for side in (0, 1)]
+    np.testing.assert_allclose(*shares, rtol=1e-5)
 
 
 def test_rows_are_those_that_forward_attends_with() -> None:
@@ -134,11 +138,27 @@ def test_rows_are_those_that_forward_attends_with() -> None:
     assert isinstance(model, SpeechModel)
     source = model.hear(model.features(sound(16000)))
     prompt = model.tokens.prompt("en", "transcribe", timestamps=False)
-    short = model.decoder.attention(source, 0, prompt, [7, 8])
-    long = model.decoder.attention(source, 0, prompt, [7, 8, 9, 10])
+    short = model.decoder.alignment(source, 0, prompt, [7, 8]).weights
+    long = model.decoder.alignment(source, 0, prompt, [7, 8, 9, 10]).weights
     assert short.shape == (2, 3, 50) and long.shape == (2, 5, 50)
     np.testing.assert_allclose(short.sum(axis=-1), 1, rtol=1e-5)
     np.testing.assert_allclose(short, long[:, :3], rtol=1e-5)
+
+
+def test_words_are_as_probable_as_forward_says_of_their_tokens() -> None:
+    """Among tokens of text alone; of several tokens it is the mean."""
+    model = ptir.load_model(MICRO, backend=REF)
+    assert isinstance(model, SpeechModel)
+    features = model.features(sound(16000))
+    source, said = model.hear(features), [7, 300, 8, 9]
+    prompt = model.tokens.prompt("en", "transcribe", timestamps=False)
+    found = model.decoder.alignment(source, 0, prompt, said).probabilities
+    logits = model.forward([*prompt, *said], features[:100])[:, : model.tokens.end]
+    wide = np.exp(logits.astype(np.float64))
+    shares = wide / wide.sum(axis=-1, keepdims=True)
+    wanted = [shares[len(prompt) - 1 + place, token] for place, token in enumerate(said)]
+    np.testing.assert_allclose(found, wanted, rtol=1e-4)
+    assert len({round(one, 9) for one in wanted}) == 4
 
 
 # --- what files say ---

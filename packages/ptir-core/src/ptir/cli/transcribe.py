@@ -103,13 +103,20 @@ CHOICES: Final = (
     click.option(
         "--word-timestamps",
         is_flag=True,
-        help="Times of every word: in lines and subtitles, which then hold one, and --json.",
+        help="Times of every word: in lines and subtitles, which then hold one, and --json, which"
+        " tells their probabilities, too.",
     ),
     click.option(
         "--beams",
         metavar="N",
         type=int,
         help="Keep the N likeliest texts at temperature 0; default: 1.",
+    ),
+    click.option(
+        "--best-of",
+        metavar="N",
+        type=int,
+        help="Draw N texts at a temperature above 0 and take the likeliest; default: 1.",
     ),
 )
 

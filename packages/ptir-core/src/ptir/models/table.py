@@ -67,11 +67,12 @@ class SpeechNetwork(Protocol):
 
     def alignment(
         self, tokens: Tensor, state: State, count: Tensor, heads: Sequence[tuple[int, int]]
-    ) -> Tensor:
+    ) -> tuple[Tensor, Tensor]:
         """How much ``tokens`` i32[B,T] attend to each position of what is heard: f32[B,N,T,S].
 
-        ``heads`` are N pairs of a layer and a head of it, by layers. ``state`` is a fresh one that
-        has room for the tokens, of which ``count`` i32[B] are real, and what is heard.
+        And the logits behind each of them, f32[B,T,V]. ``heads`` are N pairs of a layer and a head
+        of it, by layers. ``state`` is a fresh one that has room for the tokens, of which ``count``
+        i32[B] are real, and what is heard.
         """
         ...
 

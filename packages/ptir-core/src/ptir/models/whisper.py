@@ -283,10 +283,11 @@ class TextDecoder(Decoder):
 
     def alignment(
         self, tokens: Tensor, state: State, count: Tensor, heads: Sequence[tuple[int, int]]
-    ) -> Tensor:
+    ) -> tuple[Tensor, Tensor]:
         """How much each of ``tokens`` i32[B,T] attends to what is heard, f32[B,N,T,S].
 
-        ``heads`` are N pairs of a layer and a head of it; the result has them by layers.
+        And the logits f32[B,T,V]. ``heads`` are N pairs of a layer and a head of it; the result
+        has them by layers.
         ``state`` has room for the tokens, of which ``count`` i32[B] are real.
         """
         at = CachePositions.of(F.full(count.shape, 0, "i32"), count, tokens.shape[1])
@@ -298,7 +299,7 @@ class TextDecoder(Decoder):
             if chosen:
                 found.append(layer.encoder_attn.attention(seen, before[2:], chosen))
             x = layer.mlp(x + layer.encoder_attn(seen, before[2:]))
-        return F.concat(found, 1)
+        return F.concat(found, 1), self.logits(x)
 
 
 class Whisper(Module):
@@ -316,7 +317,7 @@ class Whisper(Module):
 
     def alignment(
         self, tokens: Tensor, state: State, count: Tensor, heads: Sequence[tuple[int, int]]
-    ) -> Tensor:
+    ) -> tuple[Tensor, Tensor]:
         """See ``SpeechNetwork``."""
         return self.decoder.alignment(tokens, state, count, heads)
 

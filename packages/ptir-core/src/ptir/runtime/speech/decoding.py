@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
@@ -22,10 +22,22 @@ from ptir.runtime.speech.steps import Draw, SpeechSteps
 if TYPE_CHECKING:
     from ptir.runtime.speech.speech_model import SpeechModel
 
+ANOTHER: Final = 48
+"""The bit of a seed by which the texts that are drawn of one window differ."""
 PROMPT: Final = 4
 """Tokens of a short prompt: the start, a language, a task, no timestamps; others are filled up."""
 
 Array = np.ndarray[Any, Any]
+
+
+class Alignment(NamedTuple):
+    """How much tokens, and the end behind them, attend to positions: f32[heads, T + 1, S].
+
+    And how probable each token is among those of text, f32[T].
+    """
+
+    weights: Array
+    probabilities: Array
 
 
 @dataclass(frozen=True)
@@ -39,6 +51,7 @@ class Manner:
     temperature: float = 0.0
     beams: int = 1
     longest: int | None = None
+    best_of: int = 1
 
 
 class Decoder:
@@ -84,13 +97,13 @@ class Decoder:
         named = [zip(tokens.languages, row, strict=True) for row in shares]
         return [dict(sorted(row, key=lambda one: -one[1])) for row in named]
 
-    def attention(
+    def alignment(
         self, source: State, window: int, prompt: Sequence[int], said: Sequence[int]
-    ) -> Array:
-        """How much T tokens of text attend to the positions of a window of ``source``, and the end.
+    ) -> Alignment:
+        """What T tokens of text have to do with a window of ``source``.
 
-        That is f32[heads, T + 1, S] for the model's ``alignment_heads``. Each token's row is that
-        of the one before, which the model answers with it.
+        Heads are the model's ``alignment_heads``. Each token's row is that of the one before, which
+        the model answers with it.
         """
         model = self._model
         tokens = [*prompt, *said]
@@ -102,10 +115,12 @@ class Decoder:
                 self.pick(source, [window]),
                 self._tensor(np.array([len(tokens)], np.int32)),
                 model.alignment_heads,
-            ).numpy()[0]
-        weights: Array = found[:, len(prompt) - 1 : len(tokens)]
-        check_numbers(weights, f"{model.name}: attention", model.checkpoint.source)
-        return weights
+            )
+        first, last = len(prompt) - 1, len(tokens)
+        made = Alignment(found[0].numpy()[0, :, first:last], found[1].numpy()[0, first : last - 1])
+        for array in made:
+            check_numbers(array, f"{model.name}: attention", model.checkpoint.source)
+        return made
 
     def decode(
         self,
@@ -120,9 +135,11 @@ class Decoder:
         """
         rows = source[0][0].shape[0]
         filled = [*prompts, *[prompts[0]] * (rows - len(prompts))]
-        draws = Draws([*seeds, *[0] * (rows - len(seeds))]) if manner.temperature else None
+        if manner.temperature:
+            every = [*seeds, *[0] * (rows - len(seeds))]
+            return self._drawn(source, filled, manner, every)[: len(prompts)]
         by = self._by_beams if manner.beams > 1 else self._one_by_one
-        return by(source, filled, manner, draws)[: len(prompts)]
+        return by(source, filled, manner, None)[: len(prompts)]
 
     def rehearse(self, source: State, count: int, manner: Manner) -> float:
         """Run a prompt and ``count`` further tokens of every window, whatever they are.
@@ -149,6 +166,16 @@ class Decoder:
         manner, rows = Manner(timestamps=True), source[0][0].shape[0]
         chosen, start, _ = self._begin(source, [prompt] * rows, manner, None)
         return lambda: self._advance(chosen[0], source, start, [()] * rows, manner, None)
+
+    def _drawn(
+        self, source: State, prompts: Sequence[Sequence[int]], manner: Manner, seeds: Sequence[int]
+    ) -> list[Heard]:
+        """Of several texts that are drawn of each window the likeliest, token by token."""
+        each = range(manner.best_of)
+        draws = Draws([(one + (n << ANOTHER)) % 2**64 for one in seeds for n in each])
+        every = [prompt for prompt in prompts for _ in each]
+        found = iter(self._one_by_one(source, every, manner, draws))
+        return [max((next(found) for _ in each), key=lambda one: one.avg_logprob) for _ in prompts]
 
     def _one_by_one(
         self, source: State, prompts: Sequence[Sequence[int]], manner: Manner, draws: Draws | None

@@ -14,7 +14,7 @@ from ptir.errors import PtirError
 from ptir.models.whisper import SHRINKS
 from ptir.nn.state import State
 from ptir.runtime.speech.alignment import median_width, token_positions
-from ptir.runtime.speech.decoding import Manner
+from ptir.runtime.speech.decoding import Alignment, Manner
 from ptir.runtime.speech.options import FORGETS_ABOVE, Heard, SpeechOptions, compression_ratio
 from ptir.runtime.speech.stamps import Part, parts, untimed
 from ptir.runtime.speech.transcript import SpeechSegment, SpeechWord, TranscriptRun
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ptir.runtime.speech.speech_model import SpeechModel
 
 Array = np.ndarray[Any, Any]
-Attention = Callable[[Sequence[int]], Array]
+Aligned = Callable[[Sequence[int]], Alignment]
 
 
 @dataclass
@@ -72,10 +72,10 @@ class Hearing:
         task = self.options.task
         return self.model.tokens.prompt(self.run.language, task, timestamps=timestamps)
 
-    def take(self, place: int, heard: Heard, attention: Attention) -> None:
+    def take(self, place: int, heard: Heard, aligned: Aligned) -> None:
         """Queue the segments of the window at ``place``, and say where the next one begins.
 
-        ``attention`` gives the weights of tokens of text, see ``Decoder.attention``.
+        ``aligned`` tells where tokens of text were said, see ``Decoder.alignment``.
         """
         settings, options = self.model.settings, self.options
         self.place = place + settings.frames
@@ -84,7 +84,7 @@ class Hearing:
         found, done = (parts if options.timestamps else untimed)(heard.tokens, self.model.tokens)
         self.place = place + (done or settings.frames)
         left = min(settings.frames, self.said - place)
-        spoken = self._words(found, place, left, attention)
+        spoken = self._words(found, place, left, aligned)
         for part, words in zip(found, spoken, strict=True):
             segment = self._segment(part, place, left, heard, words)
             if segment.text.strip():
@@ -93,14 +93,15 @@ class Hearing:
         self.before = [*self.before, *said] if heard.temperature <= FORGETS_ABOVE else []
 
     def _words(
-        self, found: Sequence[Part], place: int, left: int, attention: Attention
+        self, found: Sequence[Part], place: int, left: int, aligned: Aligned
     ) -> list[tuple[SpeechWord, ...]]:
         """When the words of each part were said, if that is asked for."""
         texts = [[one for one in part.tokens if one < self.model.tokens.end] for part in found]
         said = [token for text in texts for token in text]
         if not (self.options.word_timestamps and said):
             return [()] * len(found)
-        weights = attention(said)[..., : -(-left // SHRINKS)]
+        alignment = aligned(said)
+        weights, shares = alignment.weights[..., : -(-left // SHRINKS)], alignment.probabilities
         width = median_width(self.model.checkpoint.config)
         settings = self.model.settings
         frames = place + SHRINKS * token_positions(weights, width)
@@ -110,7 +111,8 @@ class Hearing:
             row = list[SpeechWord]()
             for word in words_of(text, self.model.text_of, self.run.language):
                 last = first + word.count
-                row.append(SpeechWord(times[first], times[last], word.text))
+                mean = float(shares[first:last].mean())
+                row.append(SpeechWord(times[first], times[last], word.text, mean))
                 first = last
             spoken.append(tuple(row))
         return spoken
@@ -200,8 +202,8 @@ class Hearings:
         for number, heard in enumerate(self._heard(windows, source)):
             window = windows[number]
             prompt = window.hearing.marks(timestamps=False)
-            attention = partial(self._model.decoder.attention, source, number, prompt)
-            window.hearing.take(window.place, heard, attention)
+            aligned = partial(self._model.decoder.alignment, source, number, prompt)
+            window.hearing.take(window.place, heard, aligned)
             if window.hearing.done:
                 window.hearing.features = np.zeros((0, 0), np.float32)  # hours of sound are large
 
@@ -230,7 +232,7 @@ class Hearings:
             heard = self._model.decoder.decode(
                 source if attempt == 0 else self._model.decoder.pick(source, asked),
                 [prompts[n] for n in asked],
-                Manner(options.timestamps, float(temperature), beams),
+                Manner(options.timestamps, float(temperature), beams, best_of=options.best_of),
                 [_seed(options.seed, windows[n].place, attempt) for n in asked],
             )
             found.update(zip(asked, map(self._rated, heard), strict=True))

@@ -35,7 +35,8 @@ class SpeechOptions:
     follow each other and are segments.
 
     A window is decoded with the first ``temperature``: at 0 each token is the likeliest, or of
-    ``beams`` texts the likeliest is taken; else they are drawn, by ``seed``. Where the answer's
+    ``beams`` texts the likeliest is taken; else they are drawn, by ``seed``, ``best_of`` texts of
+    which the likeliest is taken, by the mean log probability of its tokens. Where the answer's
     compression ratio is above ``compression_ratio_threshold``, or the mean log probability of its
     tokens below ``logprob_threshold``, the next temperature follows. A window is left out where
     the probability that nobody speaks is above ``no_speech_threshold`` and that mean is below
@@ -43,7 +44,7 @@ class SpeechOptions:
 
     ``prompt`` is a text that stands before every window's, for words and how they are spelled.
     With ``condition_on_previous_text`` the text so far stands behind it. ``word_timestamps`` has
-    each segment tell when its words were said.
+    each segment tell when its words were said, and how probable they are.
 
     Raises ``UsageError``. Source: Radford et al., "Robust Speech Recognition via Large-Scale Weak
     Supervision", 2022, section 4.5.
@@ -61,6 +62,7 @@ class SpeechOptions:
     beams: int = 1
     seed: int = 0
     word_timestamps: bool = False
+    best_of: int = 1
 
     def __post_init__(self) -> None:
         temperatures = self.temperatures
@@ -76,8 +78,10 @@ class SpeechOptions:
             value = getattr(self, name)
             if value is not None and not (_number(value) and not math.isnan(value)):
                 raise UsageError(f"{name} {short(value)}: must be a number, or None for none")
-        if not (_whole(self.beams) and 1 <= self.beams <= MOST):
-            raise UsageError(f"beams {short(self.beams)}: must be an integer in [1, {MOST}]")
+        for name in ("beams", "best_of"):
+            value = getattr(self, name)
+            if not (_whole(value) and 1 <= value <= MOST):
+                raise UsageError(f"{name} {short(value)}: must be an integer in [1, {MOST}]")
         if not (_whole(self.seed) and 0 <= self.seed < 2**64):
             raise UsageError(f"seed {short(self.seed)}: must be an integer in [0, 2**64)")
         if self.prompt is not None and not isinstance(self.prompt, str):

@@ -210,9 +210,10 @@ class SpeechModel(Model):
         beams: int = 1,
         seed: int = 0,
         max_tokens: int | None = None,
+        best_of: int = 1,
     ) -> Heard:
         """The tokens of a window, once; see ``SpeechOptions``."""
-        manner = Manner(timestamps, temperature, beams, max_tokens)
+        manner = Manner(timestamps, temperature, beams, max_tokens, best_of)
         (found,) = self.decoder.decode(source, [prompt], manner, [seed])
         return found
 

@@ -99,14 +99,20 @@ class SpeechSteps:
 
     def _align(
         self, tokens: Tensor, source: State, count: Tensor, heads: Sequence[tuple[int, int]]
-    ) -> Tensor:
+    ) -> tuple[Tensor, Tensor]:
         """How much each of ``count`` i32[1] tokens i32[1,P] attends to each position.
 
-        For N ``heads``, pairs of a layer and a head: f32[1,N,P,S].
+        For N ``heads``, pairs of a layer and a head: f32[1,N,P,S]. And how probable the token
+        behind each is, among those of text: f32[1,P].
         """
         types = (layer.own.types(1, tokens.shape[1]) for layer in self._states)
         own = tuple(tuple(F.full(one.shape, 0.0) for one in layer) for layer in types)
-        return self._model.alignment(tokens, _joined(own, source), count, heads)
+        given = _joined(own, source)
+        weights, logits = self._model.alignment(tokens, given, count, heads)
+        shares = F.softmax(logits[:, :, : self._tokens.end])
+        behind = F.concat([tokens[:, 1:], tokens[:, :1]], 1)  # behind the last one is nothing
+        found = F.take_along_axis(shares, behind.reshape(*behind.shape, 1))
+        return weights, found.reshape(*behind.shape)
 
     def _chosen(
         self,

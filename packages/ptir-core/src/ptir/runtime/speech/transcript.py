@@ -32,11 +32,15 @@ class Timed(Protocol):
 
 @dataclass(frozen=True)
 class SpeechWord:
-    """A ``word`` with the space before it and its marks, said from ``start`` to ``end``."""
+    """A ``word`` with the space before it and its marks, said from ``start`` to ``end``.
+
+    ``probability`` is the mean of its tokens', each among all tokens of text.
+    """
 
     start: float
     end: float
     word: str
+    probability: float
 
     @property
     def text(self) -> str:
