@@ -160,6 +160,13 @@ def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
         (np.zeros(3, np.int16), UsageError, r"int16\[3\]; give floats"),
         (np.zeros(0, np.float32), AudioError, "samples are none"),
         (np.array([np.inf]), AudioError, "no finite number"),
+        (np.array([0.1, np.nan]), AudioError, "no finite number"),
+        (
+            np.array([0.1, -1e10], np.float32),
+            AudioError,
+            r"samples up to 1e\+10, and full scale is 1",
+        ),
+        (np.array([1e300, 0.0]), AudioError, r"samples up to 1e\+300"),
         (7, UsageError, "a recording is int; give a path"),
         (io.StringIO("x"), UsageError, "open it in binary mode"),
         (np.broadcast_to(np.float32(0), 6 * 3600 * RATE + 1), AudioError, "at most 21,600 are"),

@@ -179,6 +179,25 @@ def test_a_billion_pixels_are_refused_by_the_header_and_take_no_memory(kind: str
         tracemalloc.stop()
 
 
+def test_a_picture_in_thousands_of_scans_is_refused_before_it_is_decoded() -> None:
+    """Each scan goes over all pixels: 2 MB of them kept a processor busy for two minutes."""
+    buffer = io.BytesIO()
+    picture = np.random.default_rng(0).integers(0, 256, (60, 80, 3), np.uint8)
+    Image.fromarray(picture).save(buffer, "JPEG", progressive=True)
+    held = buffer.getvalue()
+    assert open_image(held).size == (80, 60)
+    scans = held[held.index(b"\xff\xda") : -2]
+    count = scans.count(b"\xff\xda")
+    assert 1 < count < 20
+    for times, right in ((100 // count - 1, True), (100 // count + 1, False)):
+        many = held[:-2] + scans * times + held[-2:]
+        if right:
+            assert open_image(many).size == (80, 60)
+            continue
+        with pytest.raises(ImageError, match=rf"has {count * (times + 1)} scans, and at most 100"):
+            open_image(many)
+
+
 def test_a_file_without_an_end_is_read_to_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     class Endless(io.RawIOBase):
         def read(self, size: int = -1) -> bytes:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib
 import io
+import math
 import os
 from pathlib import Path
 from typing import Any, BinaryIO, Final, TypeAlias
@@ -23,6 +24,8 @@ Array = np.ndarray[Any, Any]
 MOST_BYTES: Final = 1 << 31
 MOST_SECONDS: Final = 6 * 3600
 """Of a recording: 1.3 GiB as samples of 16 kHz."""
+LOUDEST: Final = 2.0**32
+"""Of floats, whose full scale is 1: some files hold whole numbers as floats."""
 EXTRA: Final = "pip install 'ptir-core[audio]'"
 
 GivenAudio: TypeAlias = "str | os.PathLike[str] | bytes | BinaryIO | Array"
@@ -56,6 +59,7 @@ def open_audio(given: GivenAudio, rate: int) -> Array:
         raise AudioError(f"{name}: is empty; give a recording")
     samples, found = decode_wav(held, name) if is_wav(held) else _by_soundfile(held, name)
     _check_length(len(samples) / found, name)
+    _check_numbers(samples, name)
     return resampled(samples, found, rate)
 
 
@@ -69,9 +73,21 @@ def _checked(given: Array, rate: int) -> Array:
     if not given.size:
         raise AudioError("the samples are none; give at least one")
     _check_length(len(given) / rate, "the array")
-    if not np.isfinite(given).all():
-        raise AudioError("the samples hold what is no finite number; look at where they come from")
+    _check_numbers(given, "the array")
     return np.ascontiguousarray(given, np.float32)
+
+
+def _check_numbers(samples: Array, name: str) -> None:
+    """Refuse what is no sound, and numbers whose squares would pass the range of f32."""
+    if not len(samples):
+        raise AudioError(f"{name}: holds no sample; give a recording")
+    most = float(np.abs(samples).max())
+    if math.isfinite(most) and most <= LOUDEST:
+        return
+    found = f"samples up to {most:.3g}, and full scale is 1"
+    if not math.isfinite(most):
+        found = "samples that are no finite numbers"
+    raise AudioError(f"{name}: holds {found}; the file is damaged, or what wrote it is wrong")
 
 
 def _check_length(seconds: float, name: str) -> None:

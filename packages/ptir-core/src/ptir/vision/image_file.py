@@ -23,6 +23,9 @@ FORMATS: Final = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
 MOST_BYTES: Final = 1 << 28
 MOST_PIXELS: Final = 1 << 26
 """Of an image and of what it is resized to: 192 MiB as RGB."""
+START_OF_SCAN: Final = b"\xff\xda"
+MOST_SCANS: Final = 100
+"""Of a JPEG file, each of which goes over all pixels; encoders write about ten."""
 WIDE: Final = ("I;16", "I;16L", "I;16B", "I")
 """Pillow's names of grey with 16 bits; the last has 32, of which 16 are used."""
 SMALLER: Final = "make it smaller"
@@ -96,7 +99,22 @@ def _decoded(held: bytes, name: str) -> Image.Image:
         ) from error
     except Exception as error:
         raise ImageError(f"{name}: the file is damaged: {error}") from error
+    if image.format == "JPEG":
+        _check_scans(held, name)
     return _as_rgb(image, name)
+
+
+def _check_scans(held: bytes, name: str) -> None:
+    """Refuse a file of a few bytes for each of thousands of scans, which would take minutes.
+
+    Within a scan no other marker has these bytes; pictures in metadata have a few more.
+    """
+    scans = held.count(START_OF_SCAN)
+    if scans > MOST_SCANS:
+        raise ImageError(
+            f"{name}: has {scans:,} scans, and at most {MOST_SCANS} are read; save it anew, as a"
+            " baseline JPEG"
+        )
 
 
 def _as_rgb(image: Image.Image, name: str) -> Image.Image:
