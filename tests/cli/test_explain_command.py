@@ -184,7 +184,9 @@ def test_a_decoder_of_speech_attends_to_its_tokens_and_to_what_was_heard(command
     assert (
         value["cache_bytes"] == 2 * 2 * 2 * size * (text + sound) * width
     )  # rows, layers, k and v
-    of_text, of_sound = parts_of(value, "attention")[:2]
+    layers = [section["layers"] for section in value["sections"] if section["layers"]]
+    assert layers == [["decoder.layers.0", "decoder.layers.1"]]
+    of_text, of_sound = parts_of(value, "attention")
     read = [one["moved"]["cache_read"] for one in (of_text, of_sound)]
     assert read == [2 * 2 * size * n * width for n in (text, sound)]
     assert of_sound["moved"]["cache_written"] == 0

@@ -17,6 +17,8 @@ ZEROS: Final = 32
 """Zero crossings of the sinc on each side: what is above the lower rate's band is 80 dB down."""
 BETA: Final = 8.6
 """Of the Kaiser window."""
+PHASES: Final = 256
+"""Phases whose filters are computed at once."""
 CUTOFF: Final = 0.95
 """Of half the lower rate, where the filter has fallen by half."""
 
@@ -38,17 +40,23 @@ def resampled(samples: Array, rate: int, wanted: int) -> Array:
     )
     found = np.empty(count, np.float32)
     windows = np.lib.stride_tricks.sliding_window_view(padded, 2 * reach + 1)
-    for first in range(min(up, count)):  # outputs first, first + up, ... have the same phase
-        start, phase = divmod(first * down, up)
-        rows = windows[start : start + ((count - 1 - first) // up) * down + 1 : down]
-        found[first::up] = rows @ _taps(phase / up, reach, scale)
+    phases = min(up, count)
+    for begin in range(0, phases, PHASES):
+        some = np.arange(begin, min(begin + PHASES, phases))
+        filters = _taps(some * down % up / up, reach, scale)
+        for first, taps in zip(some.tolist(), filters, strict=True):
+            # outputs first, first + up, ... have the same phase
+            start = first * down // up
+            rows = windows[start : start + ((count - 1 - first) // up) * down + 1 : down]
+            found[first::up] = rows @ taps
     return found
 
 
-def _taps(phase: float, reach: int, scale: float) -> Array:
-    """The filter for an output ``phase`` of a step behind the middle one of its window, f32."""
-    time = (np.arange(-reach, reach + 1) - phase) * scale
+def _taps(phases: Array, reach: int, scale: float) -> Array:
+    """Filters for outputs such ``phases`` of a step behind the middle of a window, f32[P,taps]."""
+    time = (np.arange(-reach, reach + 1) - phases[:, None]) * scale
     window = np.i0(BETA * np.sqrt(np.maximum(0.0, 1 - (time / ZEROS) ** 2))) / np.i0(BETA)
     taps = scale * np.sinc(time) * window
-    level: Array = (taps / taps.sum()).astype(np.float32)  # constant signals stay as they are
+    sums = taps.sum(axis=1, keepdims=True)
+    level: Array = (taps / sums).astype(np.float32)  # constant signals stay as they are
     return level
