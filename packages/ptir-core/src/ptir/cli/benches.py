@@ -79,7 +79,7 @@ class Bench:
         """What a row says besides speeds."""
         raise NotImplementedError
 
-    def share(
+    def fraction(
         self, test: Test, facts: Mapping[str, Any], speed: float, read: float
     ) -> float | None:
         """The share that a speed is of what bounds it; ``read`` is what the probe said."""
@@ -117,7 +117,7 @@ class Bench:
                 before = self._bandwidth() if test.probed else 0.0
                 speeds.append(test.count / test.work())
                 after = self._bandwidth() if test.probed else 0.0
-                shares.append(self.share(test, facts, speeds[-1], (before + after) / 2))
+                shares.append(self.fraction(test, facts, speeds[-1], (before + after) / 2))
         known = [one for one in shares if one is not None]
         return {
             "test": test.name,
@@ -177,7 +177,7 @@ class GenerationBench(Bench):
         """The bytes of weights that decoding reads for a token."""
         return {"weight_bytes_per_token": self.weight_bytes(test.count) if test.probed else None}
 
-    def share(
+    def fraction(
         self, test: Test, facts: Mapping[str, Any], speed: float, read: float
     ) -> float | None:
         """What decoding reads of weights in a second, of what can be read."""
@@ -322,7 +322,7 @@ class WholeBench(Bench):
         # each test has a shape of its own, so that what it ran was compiled last
         return {"rows": test.rows, "flops": flops_of_run(self._planned.plans[-1])}
 
-    def share(
+    def fraction(
         self, test: Test, facts: Mapping[str, Any], speed: float, read: float
     ) -> float | None:
         """Operations in a second, of the most that products of f32 matrices reach."""
