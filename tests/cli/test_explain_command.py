@@ -210,6 +210,7 @@ def test_a_prompt_of_speech_is_explained_in_its_width(command: Command) -> None:
     assert (value["step"], value["tokens"]) == ("prefill", 16)
 
 
+@pytest.mark.slice(1)
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -225,6 +226,7 @@ def test_steps_that_a_model_has_not_are_refused(
     assert done.code == 2 and said in done.err
 
 
+@pytest.mark.slice(1)
 @pytest.mark.parametrize(
     ("spec", "more", "stored"),
     [

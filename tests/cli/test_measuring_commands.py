@@ -132,6 +132,7 @@ WHOLE = {
 }
 
 
+@pytest.mark.slice(1)
 @pytest.mark.parametrize("spec", WHOLE)
 def test_images_and_texts_are_measured_in_batches(spec: str, command: Command) -> None:
     key, names, counts, more = WHOLE[spec]
@@ -181,6 +182,7 @@ REFUSED = {
 }
 
 
+@pytest.mark.slice(2)
 @pytest.mark.parametrize("case", REFUSED)
 def test_bench_refuses_what_a_model_has_no_use_for(case: str, command: Command) -> None:
     arguments, message = REFUSED[case]
@@ -188,6 +190,7 @@ def test_bench_refuses_what_a_model_has_no_use_for(case: str, command: Command) 
     assert done.code == 2 and message in done.err
 
 
+@pytest.mark.slice(2)
 @pytest.mark.parametrize(
     ("arguments", "title"),
     [

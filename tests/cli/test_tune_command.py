@@ -230,6 +230,7 @@ TUNED = {
 }
 
 
+@pytest.mark.slice(1)
 @pytest.mark.parametrize("spec", TUNED)
 def test_encoders_and_models_of_speech_follow_what_was_timed(
     spec: str, command: Command, online_wins: list[str]
