@@ -10,6 +10,7 @@ import pytest
 import ptir
 from devices import device
 from ptir.cli.folded import folded
+from ptir.runtime.explain import decode_step
 from running import Command, command, llama_folder, model
 
 __all__ = ["command"]
@@ -50,16 +51,17 @@ def test_dump_shows_each_pass_and_where_rules_fired(command: Command, tmp_path: 
 
 
 def test_folded_parameters_have_ids_bytes_and_sources(command: Command) -> None:
-    assert command("explain", "demo", "--folded", "--json").value == folded(
-        model(dtype="auto"), 1, 1, 65
-    )
+    loaded = model(dtype="auto")
+    found = command("explain", "demo", "--folded", "--json").value
+    assert found == folded(loaded, decode_step(loaded, 64, 0))
     told = command("explain", "demo", "--folded").out
     assert "values are computed once" in told
 
 
 def test_folded_parameters_of_a_packing_backend() -> None:
     device("c")
-    records = folded(ptir.load_model("demo", backend="c"), 1, 1, 65)
+    loaded = ptir.load_model("demo", backend="c")
+    records = folded(loaded, decode_step(loaded, 64, 0))
     assert records
     assert {one["id"].partition(":")[0] for one in records} == {"derived"}
     assert len({one["id"] for one in records}) == len(records)

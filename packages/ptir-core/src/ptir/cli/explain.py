@@ -96,7 +96,7 @@ def command(
     if workers is not None:
         explain_partitioned(common, model, formats, workers, cost, prefill, position)
         return
-    sizes = Sizes(position, prefill, encoder, batch, repetitions)
+    sizes = Sizes(position, prefill, encoder, batch, 0 if folded else repetitions)
     if folded:
         _explain_folded(common, model, formats, sizes)
         return
