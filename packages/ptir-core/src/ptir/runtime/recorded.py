@@ -42,9 +42,7 @@ def image_size(model: ImageModel) -> tuple[int, int]:
     return (said, said) if isinstance(said, int) else model.preprocessing.size or USUAL
 
 
-def recorded_images(
-    model: ImageModel, batch: int, size: tuple[int, int] | None = None
-) -> Captured:
+def recorded_images(model: ImageModel, batch: int, size: tuple[int, int] | None = None) -> Captured:
     """A run over ``batch`` images: ``pixels`` f32[N,H,W,3] to features and scores.
 
     ``size`` is their height and width; by default what the model was made for.
