@@ -239,7 +239,7 @@ define_own(
         ("cos", "sin", "concat"),
         {"": ("f32[2,3,5,8] i32[2,5] f32[4]", "f32[2,3,5,8] i32[2,5] f32[3]")},
         {"layout": ("half", "interleaved"), "theta": (10000.0,), "rotary": (8, 6)},
-        turns=((0, 2, 1, 3),),
+        permutations=((0, 2, 1, 3),),
         solve=_rotated,
     )
 )

@@ -54,8 +54,8 @@ class PatternRow:
     skeletons are made when a program has them, for every choice of ``choices`` at the types of
     ``samples`` (by spelling; ``""`` for those not named). ``signature`` names operands as
     functionals do. ``unknown`` attributes are numbers, found by comparing; ``nice`` gives values
-    they probably have. With ``masks`` a score of -1e4 or less counts as -inf. ``turns`` are orders
-    of axes in which the result may be, besides its own.
+    they probably have. With ``masks`` a score of -1e4 or less counts as -inf. ``permutations`` are
+    orders of axes in which the result may be, besides its own.
     """
 
     functional: str
@@ -65,7 +65,7 @@ class PatternRow:
     choices: Mapping[str, tuple[Any, ...]] = field(default_factory=dict[str, tuple[Any, ...]])
     unknown: tuple[str, ...] = ()
     masks: bool = False
-    turns: tuple[tuple[int, ...], ...] = ()
+    permutations: tuple[tuple[int, ...], ...] = ()
     solve: Solve = _as_found
     nice: Callable[[Operands, str], Sequence[float]] = lambda operands, name: ()
 

@@ -125,8 +125,8 @@ class DerivedPattern:
     def _settled(self, graph: Graph, root: Ref, form: Form, bound: Operands) -> Match | None:
         for operands in assignments(self.row.slots, bound, root):
             for given, attributes in self.row.solve(form, operands, root):
-                for turned in ((), *self.row.turns):
-                    trial = Trial(self.row, graph, root, form.inner, form.spelling, turned)
+                for permutation in ((), *self.row.permutations):
+                    trial = Trial(self.row, graph, root, form.inner, form.spelling, permutation)
                     found = trial.settle(given, attributes)
                     if found is not None:
                         return found

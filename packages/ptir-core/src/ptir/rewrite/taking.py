@@ -43,14 +43,15 @@ def bit(name: str) -> int:
 class Match:
     """A composite in a program: its operands and attributes by name, also as attributes of this.
 
-    ``root`` is the value that it is, with its axes in another order where ``turned`` says which.
+    ``root`` is the value that it is, with its axes in another order where there is a
+    ``permutation``.
     """
 
     name: str
     root: Ref
     operands: Mapping[str, Ref]
     attributes: Mapping[str, Any]
-    turned: tuple[int, ...] = ()
+    permutation: tuple[int, ...] = ()
 
     def __getattr__(self, name: str) -> Any:
         for known in (self.operands, self.attributes):
@@ -161,8 +162,8 @@ def apply(match: Match, operands: Sequence[Ref], lowering: Block) -> Ref:
     )
     made = results[0]
     made.node.location = match.root.node.location.inside(match.name)
-    if match.turned:
-        made = op("transpose")(made, permutation=match.turned)
+    if match.permutation:
+        made = op("transpose")(made, permutation=match.permutation)
     if made.type != match.root.type:
         made = op("reshape")(made, shape=match.root.type.shape)
     return made

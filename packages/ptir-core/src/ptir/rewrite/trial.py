@@ -33,7 +33,7 @@ class Trial:
     root: Ref
     inner: frozenset[str]
     spelling: str
-    turned: tuple[int, ...] = ()
+    permutation: tuple[int, ...] = ()
     """The order in which the root has the result's axes, where that is another."""
 
     def settle(self, operands: Operands, attributes: Mapping[str, Any]) -> Match | None:
@@ -47,7 +47,8 @@ class Trial:
                 else:
                     found = self._solved(lower, operands, attributes, unknown)
                 if found is not None and self._closed(operands):
-                    return Match(self.row.functional, self.root, operands, dict(found), self.turned)
+                    named = self.row.functional, self.root
+                    return Match(*named, operands, dict(found), self.permutation)
             except (TooLargeError, OverflowError, ZeroDivisionError):
                 continue
         return None
@@ -119,8 +120,8 @@ class Trial:
         except (PtirError, *WRONG_KIND):  # these operands are none that it takes
             return None
         (result,) = inline(block, list(operands.values()))
-        if self.turned:
-            result = op("transpose")(result, permutation=self.turned)
+        if self.permutation:
+            result = op("transpose")(result, permutation=self.permutation)
         same = result.type.dtype == self.root.type.dtype and result.type.size == self.root.type.size
         return result if same else None
 
