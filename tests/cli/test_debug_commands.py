@@ -101,11 +101,11 @@ def test_programs_need_their_arrays_and_no_text(
 
 
 @pytest.mark.slice(2)
-@pytest.mark.parametrize("model", ["random:vit-tiny", "random:bert-tiny"])
-def test_models_that_see_or_read_are_verified(
+@pytest.mark.parametrize("model", ["random:vit-tiny", "random:bert-tiny", "random:whisper-micro"])
+def test_models_that_see_hear_or_read_are_verified(
     model: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A run over an image or a text is compared as a step of others is."""
+    """A run over an image, a text or a recording is compared as a step of others is."""
     assert main(["verify", model, "--backend", "c", "--json"]) == 0
     value = json.loads(capsys.readouterr().out)
     assert value["right"] and len(value["layers"]) > 5

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from ptir.debug import Subject
     from ptir.runtime import Model
     from ptir.runtime.image_model import ImageModel
+    from ptir.runtime.speech import SpeechModel
     from ptir.runtime.text_model import TextModel
 
 Texts: TypeAlias = tuple[str | None, str | None, str | None]
@@ -67,13 +68,16 @@ def opened(
 def _of_models(
     tested: Model, believed: Model, name: str, formats: Formats, texts: Texts, step: Any
 ) -> Subject:
-    """A step of a model that generates; a run of one that sees, or reads texts."""
-    from ptir.debug import subject_of_images, subject_of_model, subject_of_texts
+    """A step of a model that generates; a run of one that sees, hears or reads texts."""
+    from ptir.debug import (
+        subject_of_images,
+        subject_of_model,
+        subject_of_speech,
+        subject_of_texts,
+    )
     from ptir.runtime.image_model import ImageModel
-    from ptir.runtime.text_model import TextModel
 
-    if not isinstance(tested, ImageModel | TextModel):
-        tested.require("generate")
+    if "generate" in tested.capabilities:
         return subject_of_model(tested, believed, believed.encode(_prompt(believed, texts)), step)
     if step != "prefill":
         raise click.UsageError(f"--step {step} is for models that generate; leave it out")
@@ -84,7 +88,10 @@ def _of_models(
     if isinstance(tested, ImageModel):
         return subject_of_images(tested, cast("ImageModel", believed), found.array)
     tokens = found.array.reshape(1, -1)
-    return subject_of_texts(tested, cast("TextModel", believed), tokens)
+    if found.features is not None:
+        two = cast("SpeechModel", tested), cast("SpeechModel", believed)
+        return subject_of_speech(*two, tokens, found.features[None])
+    return subject_of_texts(cast("TextModel", tested), cast("TextModel", believed), tokens)
 
 
 def _prompt(model: Model, texts: Texts) -> str | list[int]:

@@ -8,6 +8,7 @@ from ptir.debug.subject import (
     subject_of_images,
     subject_of_model,
     subject_of_program,
+    subject_of_speech,
     subject_of_texts,
 )
 from ptir.debug.traces import (
@@ -36,6 +37,7 @@ __all__ = [
     "subject_of_images",
     "subject_of_model",
     "subject_of_program",
+    "subject_of_speech",
     "subject_of_texts",
     "trace_image",
     "trace_model",

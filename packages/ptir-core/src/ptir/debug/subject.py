@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from ptir.capture.build import Captured
     from ptir.runtime.handle import Model
     from ptir.runtime.image_model import ImageModel
+    from ptir.runtime.speech import SpeechModel
     from ptir.runtime.text_model import TextModel
 
 Array = np.ndarray[Any, Any]
@@ -152,6 +153,17 @@ def subject_of_texts(tested: TextModel, reference: TextModel, tokens: Array) -> 
     made = _Recorded.of(tested, reference, lambda m: recorded_texts(m, batch, length))
     count = np.full(batch, length, np.int32)
     return made.subject(reference.name, made.inputs(tokens, np.zeros_like(tokens), count))
+
+
+def subject_of_speech(
+    tested: SpeechModel, reference: SpeechModel, tokens: Array, features: Array
+) -> Subject:
+    """All logits of tokens i32[B,T] that are heard in windows f32[B,F,M], on two targets."""
+    from ptir.runtime.speech.recorded import recorded_logits
+
+    batch, length = tokens.shape
+    made = _Recorded.of(tested, reference, lambda m: recorded_logits(m, batch, length))
+    return made.subject(reference.name, made.inputs(tokens, features))
 
 
 @dataclass(frozen=True)

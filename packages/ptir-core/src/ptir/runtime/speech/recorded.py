@@ -13,6 +13,13 @@ if TYPE_CHECKING:
     from ptir.runtime.speech.speech_model import SpeechModel
 
 
+def recorded_logits(model: SpeechModel, rows: int, length: int) -> Captured:
+    """Windows ``features`` f32[R,F,M] and ``tokens`` i32[R,T] to logits of all positions."""
+    settings = model.settings
+    types = spec("i32", rows, length), spec("f32", rows, settings.frames, settings.mels)
+    return record(model.logits, types, ["tokens", "features"])[0]
+
+
 def recorded_hearing(model: SpeechModel, rows: int) -> Captured:
     """Windows ``features`` f32[R,F,M] to what the decoder attends to."""
     settings, steps = model.settings, model.decoder.steps

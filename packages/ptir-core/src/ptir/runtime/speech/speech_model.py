@@ -40,7 +40,7 @@ class SpeechModel(Model):
 
     def __post_init__(self) -> None:
         """Say what is captured when it first runs."""
-        self._forward = jit(self._logits)
+        self._forward = jit(self.logits)
 
     @property
     def capabilities(self) -> tuple[str, ...]:
@@ -239,14 +239,15 @@ class SpeechModel(Model):
 
         def traced(tokens: Tensor, features: Tensor) -> dict[str, Tensor]:
             with recording() as outputs:
-                logits = self._logits(tokens, features)
+                logits = self.logits(tokens, features)
             return {**outputs, "logits": logits}
 
         with self.policies():
             found = jit(traced)(self._tensor(ids), self._tensor(heard))
             return {name: one.numpy() for name, one in found.items()}
 
-    def _logits(self, tokens: Tensor, features: Tensor) -> Tensor:
+    def logits(self, tokens: Tensor, features: Tensor) -> Tensor:
+        """Logits f32[B,T,V] of all positions of tokens i32[B,T] in windows f32[B,F,M]."""
         batch, length = tokens.shape
         source = self.module(features)
         types = (s.own.types(batch, length) for s in self.decoder_states)
