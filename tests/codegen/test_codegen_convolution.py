@@ -138,34 +138,60 @@ def test_work_is_cut_into_as_many_pieces_as_are_wanted(size: int, device_class: 
     assert one.rows * one.row_pieces >= size and one.tiles * one.tile_pieces >= 16
 
 
+Fetches = set[tuple[int, int, int]]
+
+
 def fetched_ahead(
     tiles: int, image: tuple[int, ...], filters: tuple[int, ...], **how: Any
-) -> set[int]:
-    """By how many elements a convolution's kernel fetches ahead; its weights are a parameter."""
+) -> Fetches:
+    """What a convolution's kernel fetches: elements for each channel, for each row, and how far.
+
+    Its weights are a parameter.
+    """
     device = PaperDevice()
     device.traits = replace(device.traits, identity=f"fetches {tiles} tiles ahead")
     tuned_tiles.remember(device, Tiles(convolution_tiles_ahead=tiles))
     types = spec("f32", *image), spec("f32", *filters)
     made = optimized(stored(lambda x, w: F.conv2d(x, w, **how), *types)).main
     kernels = compile_block(made, Context.of(device), Options()).source.partition("__kernel")[2]
-    return {int(found) for found in re.findall(r"FETCH_AHEAD\(.* \+ (\d+)\);", kernels)}
+    found = set[tuple[int, int, int]]()
+    for place, ahead in re.findall(r"FETCH_AHEAD\(b\d \+ \((.*)\) \+ (\d+)\);", kernels):
+        channel, row = (re.search(form, place) for form in (r"\bk\*(\d+)", r"^\w+\*(\d+)\+\w+\*"))
+        assert channel is not None, "each channel fetches a part"
+        found.add((int(channel[1]), int(row[1]) if row else 0, int(ahead)))
+    return found
 
 
 @pytest.mark.parametrize(
     ("image", "filters", "how", "wanted"),
     [
-        ((4, 56, 56, 40), (1, 1, 40, 32), {}, {14 * 40}),  # the pixels of the next tile
-        ((64, 33, 11, 24), (1, 1, 24, 32), {}, {11 * 24}),
-        ((1, 7, 7, 40), (1, 1, 40, 96), {}, {14 * 40, 7 * 40, 2 * 40 * 16}),  # and two panels
-        ((1, 8, 8, 40), (3, 3, 40, 640), {"padding": 1}, {2 * 9 * 40 * 16}),  # copied
+        ((4, 56, 56, 40), (1, 1, 40, 32), {}, {(14, 0, 14 * 40)}),  # pixels of the next tile
+        ((64, 33, 11, 24), (1, 1, 24, 32), {}, {(11, 0, 11 * 24)}),
+        (  # and two panels, of which a tile of 2 rows fetches as many lines as there are channels
+            (1, 7, 7, 40),
+            (1, 1, 40, 96),
+            {},
+            {(14, 0, 14 * 40), (7, 0, 7 * 40), (16, 7 * (40 // 14) * 16, 2 * 40 * 16)},
+        ),
+        (  # a copy: panels alone
+            (1, 8, 8, 40),
+            (3, 3, 40, 640),
+            {"padding": 1},
+            {(16, 8 * (360 // 8) * 16, 2 * 360 * 16)},
+        ),
         ((4, 56, 56, 40), (1, 1, 40, 32), {"strides": 2}, set()),  # pixels that lie apart
         ((4, 56, 56, 40), (3, 3, 40, 32), {"padding": 1}, set()),
-        ((1, 7, 7, 600), (1, 1, 600, 960), {}, {14 * 600, 7 * 600}),  # a panel is a long stream
+        (  # a panel is a long stream
+            (1, 7, 7, 600),
+            (1, 1, 600, 960),
+            {},
+            {(14, 0, 14 * 600), (7, 0, 7 * 600)},
+        ),
     ],
     ids=str,
 )
 def test_what_comes_next_is_fetched_ahead(
-    image: tuple[int, ...], filters: tuple[int, ...], how: dict[str, Any], wanted: set[int]
+    image: tuple[int, ...], filters: tuple[int, ...], how: dict[str, Any], wanted: Fetches
 ) -> None:
     assert fetched_ahead(1, image, filters, **how) == wanted
     assert fetched_ahead(0, image, filters, **how) == set()

@@ -89,6 +89,11 @@ def test_pixels_are_read_where_they_are_for_one_call_only(backend: str) -> None:
     shifted = np.zeros(second.nbytes + 4, np.uint8)[4:].view("f4").reshape(second.shape)
     shifted[:] = second
     np.testing.assert_array_equal(model.forward(shifted), after)
+    if backend == "c":
+        running = model.target.backend, model.target.device
+        copied = running[0].stats(running[1]).bytes_uploaded
+        model.forward(pixels)
+        assert running[0].stats(running[1]).bytes_uploaded == copied
 
 
 def test_what_is_not_asked_for_is_neither_computed_nor_loaded() -> None:

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import save_file
+from test_images import noisy
 
 import ptir
 from ptir.runtime.image_model import ImageModel
@@ -50,21 +51,6 @@ NAMES: dict[str, tuple[int, ...]] = {
     "vit_base_patch32_clip_224": (1, 224, 224, 3),
 }
 """By the name of an architecture the shape of the images that it is given."""
-
-
-def noisy(model: Any) -> Any:
-    """The model with values that let nothing go unnoticed."""
-    torch.manual_seed(0)
-    with torch.no_grad():
-        kept = [row for row in model.named_buffers() if row[1].is_floating_point()]
-        for name, value in (*model.named_parameters(), *kept):
-            if name.endswith("running_var"):
-                value.uniform_(0.5, 2.0)
-            elif value.ndim < 2:
-                value.normal_(float("norm" in name and name.endswith("weight")), 0.3)
-            else:
-                value.normal_(0.0, 1.3 * value[0].numel() ** -0.5)
-    return model.eval()
 
 
 def save(model: Any, name: str, classes: int, folder: Path) -> None:

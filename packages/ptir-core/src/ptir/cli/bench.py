@@ -29,7 +29,7 @@ from ptir.cli.model import (
 )
 
 if TYPE_CHECKING:
-    from ptir.cli.benches import Bench
+    from ptir.cli.bench_rows import Bench
 
 SPELLED: Final = {
     "n_prompt": "-p",
@@ -86,7 +86,8 @@ def command(
     images: images per second, N at once (imgN). Of an encoder: tokens per second of B texts of N
     tokens at once (txtBxN).
     """
-    from ptir.cli.benches import BENCHES, Asked, GenerationBench
+    from ptir.cli.bench_rows import Asked
+    from ptir.cli.benches import BENCHES, GenerationBench
     from ptir.runtime.kinds import row_of
 
     source = context.get_parameter_source

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Final, cast
 
 import click
 
@@ -118,6 +118,7 @@ def inputs_of(model: Model, asked: Asked) -> list[Input]:
     import numpy as np
 
     from ptir.peers.workloads import Input
+    from ptir.runtime.recorded import random_images
 
     if model.reads_texts or "generate" in model.capabilities:
         rows = _rows(model, asked)
@@ -129,7 +130,7 @@ def inputs_of(model: Model, asked: Asked) -> list[Input]:
     sees = cast("ImageModel", model)
     if asked.inputs:
         return [Input(one, sees.pixels(one)) for one in asked.inputs]
-    return [Input("noise", noise(sees, 1))]
+    return [Input("noise", random_images(sees, 1))]
 
 
 def _windows(model: SpeechModel, asked: Asked) -> list[Input]:
@@ -150,16 +151,6 @@ def _windows(model: SpeechModel, asked: Asked) -> list[Input]:
     heard = [(one, model.features(one)[:frames]) for one in asked.inputs]
     given = heard or [("noise", random_windows(model, 1)[0])]
     return [Input(name, np.asarray(ids, np.int32), np.array(window)) for name, window in given]
-
-
-def noise(model: ImageModel, count: int) -> Any:
-    """Prepared images f32[N,H,W,3] of seeded noise, of the size that the model's have."""
-    import numpy as np
-
-    from ptir.runtime.recorded import image_size
-
-    shape = count, *image_size(model), 3
-    return np.random.default_rng(0).standard_normal(shape, np.float32)
 
 
 def _rows(model: Model, asked: Asked) -> list[tuple[str, Sequence[int]]]:

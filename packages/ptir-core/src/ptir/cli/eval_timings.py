@@ -9,15 +9,9 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import click
 
-from ptir.cli.benches import (
-    BENCHES,
-    Bench,
-    GenerationBench,
-    ImageBench,
-    SpeechBench,
-    TextBench,
-    seconds_of,
-)
+from ptir.cli import bench_rows
+from ptir.cli.bench_rows import Bench, seconds_of
+from ptir.cli.benches import BENCHES, GenerationBench, ImageBench, SpeechBench, TextBench
 from ptir.cli.eval_options import Asked
 from ptir.runtime.kinds import row_of
 
@@ -51,7 +45,9 @@ def timings(model: Model, pair: Pair | None, asked: Asked) -> list[Timing]:
 
 
 def _images(model: Any, pair: Pair | None, asked: Asked) -> list[Timing]:
-    given = ImageBench(model).pixels(asked.batch)
+    from ptir.runtime.recorded import random_images
+
+    given = random_images(model, asked.batch)
     test = f"{asked.batch} x {given.shape[1]} x {given.shape[2]} pixels"
     theirs = partial(pair.peer.seconds, "run", given) if pair else None
     ours = partial(seconds_of, model.forward, given)
@@ -85,10 +81,8 @@ def _speech(model: Any, pair: Pair | None, asked: Asked) -> list[Timing]:
     """A window, whose positions take the place of tokens, and tokens behind a prompt."""
     import numpy as np
 
-    from ptir.cli import benches
-
     bench = SpeechBench(model)
-    heard, *written = bench.tests(benches.Asked(n_gen=asked.n_gen))
+    heard, *written = bench.tests(bench_rows.Asked(n_gen=asked.n_gen))
     prompt = np.asarray(model.tokens.usual(timestamps=True), np.int32)
     hears = writes = None
     if pair is not None:

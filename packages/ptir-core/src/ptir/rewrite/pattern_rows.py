@@ -204,11 +204,7 @@ define_own(
 )
 define_own(
     PatternRow(
-        "gelu",
-        "x[...]",
-        ("erf|tanh",),
-        {"": ("f32[2,3,4]",)},
-        {"approximate": ("none", "tanh")},
+        "gelu", "x[...]", ("erf|tanh",), {"": ("f32[2,3,4]",)}, {"approximate": ("none", "tanh")}
     )
 )
 define_own(PatternRow("silu", "x[...]", ("exp|tanh",), {"": ("f32[2,3,4]",)}))

@@ -93,7 +93,7 @@ class ImageModel(Model):
 
     @property
     def plans(self) -> tuple[Plan, ...]:
-        """What was compiled so far, the last one last."""
+        """What was compiled so far for features, and behind that for scores."""
         return (*self._features.plans, *self._scores.plans)
 
     def pixels(self, images: Given | Sequence[Given]) -> Array:

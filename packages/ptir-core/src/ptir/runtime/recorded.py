@@ -42,6 +42,14 @@ def image_size(model: ImageModel) -> tuple[int, int]:
     return (said, said) if isinstance(said, int) else model.preprocessing.size or USUAL
 
 
+def random_images(model: ImageModel, count: int) -> Any:
+    """Prepared images f32[N,H,W,3] of seeded noise, of the size that the model's have."""
+    import numpy as np
+
+    shape = count, *image_size(model), 3
+    return np.random.default_rng(0).standard_normal(shape, np.float32)
+
+
 def recorded_images(model: ImageModel, batch: int, size: tuple[int, int] | None = None) -> Captured:
     """A run over ``batch`` images: ``pixels`` f32[N,H,W,3] to features and scores.
 

@@ -17,14 +17,13 @@ import numpy as np
 from ptir.backend.contract import Target
 from ptir.capture.lazy import fetch
 from ptir.capture.plan import Plan
-from ptir.capture.tensor import Tensor, from_handle
+from ptir.capture.tensor import Tensor, from_host
 from ptir.errors import UnsupportedError, UsageError
 from ptir.nn.state import State
 from ptir.runtime.draws import Draws
 from ptir.runtime.generation import SamplingOptions
 from ptir.runtime.session_state import SessionState
 from ptir.runtime.steps import Steps, choose, chunk_sizes
-from ptir.types import BOOL, F32, I32, DType, TensorType
 
 if TYPE_CHECKING:
     from ptir.runtime.handle import Model
@@ -92,13 +91,8 @@ class Session:
         state = model.new_state(rows, capacity_for(needed, model.context))
         return cls(model.steps, model.target, state, options or SamplingOptions())
 
-    def _tensor(self, array: Array, dtype: DType = I32, borrow: bool = False) -> Tensor:
-        """Upload an array that already has the element type ``dtype``.
-
-        One that is borrowed stays as it is, so that nobody waits for the upload.
-        """
-        handle = self._target.backend.upload(array, self._target.device, borrow=borrow)
-        return from_handle(handle, TensorType(dtype, array.shape), self._target, aliased=borrow)
+    def _tensor(self, array: Array, borrow: bool = False) -> Tensor:
+        return from_host(array, self._target, borrow=borrow)
 
     def prefill(self, prompts: Sequence[Sequence[int]], progress: Progress | None = None) -> Array:
         """Take the prompts in, each after what its row holds already.
@@ -203,8 +197,8 @@ class Session:
         """
         controls = self._controls()
         if not self._options.greedy:
-            controls["uniform"] = self._tensor(self._draws.take(1)[0], F32)
-        self._tokens = choose(self._tensor(logits, F32), controls)
+            controls["uniform"] = self._tensor(self._draws.take(1)[0])
+        self._tokens = choose(self._tensor(logits), controls)
         try:
             return self._tokens.numpy()
         except UnsupportedError as error:
@@ -314,10 +308,9 @@ class Session:
         if size not in self._wide:
             one = {name: value.numpy() for name, value in self._constants.items()}
             self._wide[size] = {
-                name: self._tensor(value.repeat(size), I32 if value.dtype == np.int32 else F32)
-                for name, value in one.items()
+                name: self._tensor(value.repeat(size)) for name, value in one.items()
             }
-        return self._wide[size] | {"uniform": self._tensor(self._draws.take(size)[:, 0], F32)}
+        return self._wide[size] | {"uniform": self._tensor(self._draws.take(size)[:, 0])}
 
     def _unused(self, size: int) -> dict[str, Tensor]:
         """The same where what is chosen is not wanted: the draws come again."""
@@ -374,7 +367,7 @@ class Session:
         if self._options.greedy:
             return {}
         if self._left == 0:
-            self._table = self._tensor(self._draws.take(DRAWS), F32, borrow=True)
+            self._table = self._tensor(self._draws.take(DRAWS), borrow=True)
             self._draw, self._left = self._tensor(np.zeros(1, np.int32), borrow=True), DRAWS
         return {"uniform": self._table}
 
@@ -391,8 +384,7 @@ class Session:
         if not options.greedy:
             values |= {name: getattr(options, name) for name in ("temperature", "top_p", "min_p")}
         constants = {
-            name: self._tensor(np.full(rows, value, np.float32), F32)
-            for name, value in values.items()
+            name: self._tensor(np.full(rows, value, np.float32)) for name, value in values.items()
         }
         if not options.greedy:
             constants["top_k"] = self._tensor(np.full(rows, options.top_k, np.int32))
@@ -401,7 +393,7 @@ class Session:
     def _controls(self) -> dict[str, Tensor]:
         controls = dict(self._constants)
         if self._seen is not None:
-            controls["seen"] = self._tensor(self._seen, BOOL)
+            controls["seen"] = self._tensor(self._seen)
         return controls
 
 

@@ -11,7 +11,6 @@ from collections.abc import Collection, Sequence
 from ptir.codegen.expressions.expr import Apply, Expr, Load, Var
 from ptir.codegen.expressions.index import Index, axis, unravel_index
 from ptir.codegen.expressions.unpacked import UNPACK
-from ptir.codegen.families.convolution.convolving import Ahead, Sums
 from ptir.codegen.families.convolution.match import Detail
 from ptir.codegen.families.convolution.serial import Dense
 from ptir.codegen.fusion.graph import Graph
@@ -105,22 +104,9 @@ class DenseBytes(Dense):
         output = (panel + number_) * LANES + axis("lane", LANES)
         return Load(U32, packed, panels.word(output, input * PER_WORD))
 
-    def multiply(
-        self,
-        size: int,
-        sums: Sums,
-        xs: Sequence[Read],
-        weights: Sequence[Read],
-        ahead: Sequence[Ahead] = (),
-    ) -> None:
-        """As for floats, but dot instructions take the word where it is in memory."""
-        writer = self.writer
-        with self.over("k", size):
-            self.fetch(ahead, size)
-            factors = [writer.let(weight) for weight in weights]
-            for x, line in zip(xs, sums, strict=True):
-                for total, factor in zip(line, factors, strict=True):
-                    self.add(total, x, factor)
+    def broadcast(self, x: Read) -> Expr:
+        """The word where it is in memory: dot instructions take it from there."""
+        return x
 
     def add(self, total: Var, x: Expr, weight: Expr) -> None:
         """Four products more, in every lane."""

@@ -225,6 +225,10 @@ class SerialConvolution(Convolving, ABC):
         """One product more, in every lane."""
         self.writer.assign(total, self.writer.apply("fma", F32, x, weight, total))
 
+    def broadcast(self, x: Read) -> Expr:
+        """An element of a pixel, as it is multiplied with the weights of several panels."""
+        return self.writer.let(x)
+
     def fetch(self, ahead: Sequence[Ahead], size: int) -> None:
         """Have the cache fetch a part of what comes next, in the loop over ``size`` channels."""
         for read, elements, each, further in ahead:
@@ -246,7 +250,7 @@ class SerialConvolution(Convolving, ABC):
             self.fetch(ahead, size)
             factors = [writer.let(weight) for weight in weights]
             for x, line in zip(xs, sums, strict=True):
-                held = writer.let(x)
+                held = self.broadcast(x)
                 for total, factor in zip(line, factors, strict=True):
                     self.add(total, held, factor)
 

@@ -66,12 +66,8 @@ class Producer(Dense):
 
     def __init__(self, fusion: Fusion, context: EmitContext, consumer: ProducedDepthwise) -> None:
         super().__init__(fusion, context)
-        self._consumer = consumer
+        self.writer, self.workgroups = consumer.writer, consumer.workgroups
         self.source = scratch_value(consumer.fusion, 2)
-
-    def begin(self) -> None:
-        """Write into the consumer's kernel from now on."""
-        self.writer, self.workgroups = self._consumer.writer, self._consumer.workgroups
 
     def choose(self) -> Tiling:
         """A row at a time."""
@@ -135,7 +131,6 @@ class ProducedDepthwise(Depthwise):
         deep, row = found
         place = self.named(row, self.shape.dimensions[1].size)
         begin = self.named(begin, self.block)
-        self.producer.begin()
         self.producer.row(batch, deep, place)
         whole, left = divmod(cut.tiles, step)
         with self.over("w", whole) as tile:
