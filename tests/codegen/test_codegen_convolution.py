@@ -138,7 +138,7 @@ def test_work_is_cut_into_as_many_pieces_as_are_wanted(size: int, device_class: 
     assert one.rows * one.row_pieces >= size and one.tiles * one.tile_pieces >= 16
 
 
-Fetches = set[tuple[int, int, int]]
+Fetches = list[tuple[int, int, int]]
 
 
 def fetched_ahead(
@@ -159,33 +159,33 @@ def fetched_ahead(
         channel, row = (re.search(form, place) for form in (r"\bk\*(\d+)", r"^\w+\*(\d+)\+\w+\*"))
         assert channel is not None, "each channel fetches a part"
         found.add((int(channel[1]), int(row[1]) if row else 0, int(ahead)))
-    return found
+    return sorted(found)
 
 
 @pytest.mark.parametrize(
     ("image", "filters", "how", "wanted"),
     [
-        ((4, 56, 56, 40), (1, 1, 40, 32), {}, {(14, 0, 14 * 40)}),  # pixels of the next tile
-        ((64, 33, 11, 24), (1, 1, 24, 32), {}, {(11, 0, 11 * 24)}),
+        ((4, 56, 56, 40), (1, 1, 40, 32), {}, [(14, 0, 14 * 40)]),  # pixels of the next tile
+        ((64, 33, 11, 24), (1, 1, 24, 32), {}, [(11, 0, 11 * 24)]),
         (  # and two panels, of which a tile of 2 rows fetches as many lines as there are channels
             (1, 7, 7, 40),
             (1, 1, 40, 96),
             {},
-            {(14, 0, 14 * 40), (7, 0, 7 * 40), (16, 7 * (40 // 14) * 16, 2 * 40 * 16)},
+            [(7, 0, 7 * 40), (14, 0, 14 * 40), (16, 7 * (40 // 14) * 16, 2 * 40 * 16)],
         ),
         (  # a copy: panels alone
             (1, 8, 8, 40),
             (3, 3, 40, 640),
             {"padding": 1},
-            {(16, 8 * (360 // 8) * 16, 2 * 360 * 16)},
+            [(16, 8 * (360 // 8) * 16, 2 * 360 * 16)],
         ),
-        ((4, 56, 56, 40), (1, 1, 40, 32), {"strides": 2}, set()),  # pixels that lie apart
-        ((4, 56, 56, 40), (3, 3, 40, 32), {"padding": 1}, set()),
+        ((4, 56, 56, 40), (1, 1, 40, 32), {"strides": 2}, []),  # pixels that lie apart
+        ((4, 56, 56, 40), (3, 3, 40, 32), {"padding": 1}, []),
         (  # a panel is a long stream
             (1, 7, 7, 600),
             (1, 1, 600, 960),
             {},
-            {(14, 0, 14 * 600), (7, 0, 7 * 600)},
+            [(7, 0, 7 * 600), (14, 0, 14 * 600)],
         ),
     ],
     ids=str,
@@ -194,7 +194,7 @@ def test_what_comes_next_is_fetched_ahead(
     image: tuple[int, ...], filters: tuple[int, ...], how: dict[str, Any], wanted: Fetches
 ) -> None:
     assert fetched_ahead(1, image, filters, **how) == wanted
-    assert fetched_ahead(0, image, filters, **how) == set()
+    assert fetched_ahead(0, image, filters, **how) == []
 
 
 def bottleneck(
