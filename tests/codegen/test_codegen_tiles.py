@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from paper import PaperDevice, compiled, optimized
+from paper import GroupsDevice, PaperDevice, compiled, optimized
 
 import ptir
 from ptir import functional as F
@@ -17,9 +17,11 @@ from ptir.backend.contract import Options
 from ptir.codegen.compile import compile_block
 from ptir.codegen.context import Context
 from ptir.codegen.schedules import tuned_tiles
+from ptir.codegen.schedules.schedules import schedule_of
 from ptir.codegen.schedules.tiles import TILES, Tiles, tiles_of
-from ptir.errors import PluginError
+from ptir.errors import PluginError, UsageError
 from ptir.ir.program import Port, Program
+from ptir.switches import SCHEDULE
 from ptir.types import spec
 
 
@@ -158,3 +160,17 @@ def test_weights_of_few_bits_are_fetched_by_a_distance_of_their_own(ahead: int) 
     made = optimized(Program(program.main, ports, program.version)).main
     source = compile_block(made, Context.of(device), Options()).source
     assert ("FETCH_AHEAD(" in source.partition("__kernel")[2]) is (ahead > 0)
+
+
+@pytest.mark.parametrize(("most", "schedule"), [(1, "serial"), (128, "serial"), (256, "coop")])
+def test_a_gpu_of_small_workgroups_gets_serial_kernels(
+    most: int, schedule: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    device = GroupsDevice()
+    monkeypatch.setattr(device, "traits", replace(device.traits, max_workgroup_size=most))
+    monkeypatch.delenv(SCHEDULE, raising=False)
+    assert schedule_of(device) == schedule
+    monkeypatch.setenv(SCHEDULE, "coop")
+    if schedule == "serial":
+        with pytest.raises(UsageError, match="and cooperative kernels need 256"):
+            schedule_of(device)

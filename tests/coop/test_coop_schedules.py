@@ -123,7 +123,7 @@ def test_a_schedule_is_one_of_two_and_only_where_there_are_groups(
         schedule_of(device)
     monkeypatch.setenv(SCHEDULE, "coop")
     monkeypatch.setattr(device.dialect, "workgroup", None)
-    with pytest.raises(UsageError, match="has no work-groups; leave --schedule away"):
+    with pytest.raises(UsageError, match="has no work-groups, and cooperative kernels"):
         schedule_of(device)
     monkeypatch.delenv(SCHEDULE)
     assert schedule_of(device) == "serial"

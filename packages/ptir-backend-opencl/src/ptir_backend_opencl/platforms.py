@@ -170,8 +170,8 @@ def extensions(device: Any) -> frozenset[str]:
 
 
 def work_group_size(device: Any) -> int:
-    """Threads of the largest workgroup."""
-    most = int(device.max_work_group_size)
+    """Work-items of the largest workgroup that a tree of halves can reduce: a power of two."""
+    most = 1 << int(device.max_work_group_size).bit_length() - 1
     return min(most, 256) if "large-groups" in lacking() else most
 
 

@@ -1,4 +1,4 @@
-"""Which schedule kernels are written in: **table** ``SCHEDULES``, and what a device gets.
+"""Which schedule kernels are written in, and what a device gets; **table** ``SCHEDULED``.
 
 A *serial* kernel is one work-item per tile, without barriers. A *cooperative* kernel,
 ``coop``, is a workgroup of several work-items per tile, which share memory. A class of device
@@ -14,12 +14,16 @@ from typing import Final
 
 from ptir.backend.contract import OpQuery
 from ptir.backend.kernel import KernelDevice
+from ptir.codegen.schedules.tile import Tile
 from ptir.errors import UsageError, unknown_name
 from ptir.ops.schedules import ATTENTION_SPLIT, CONV2D_WINOGRAD
 from ptir.switches import SCHEDULE, SCHEDULES
 
 COOPERATIVE_CLASSES: Final = frozenset(("gpu",))
 """The classes of device (``Traits.device_class``) whose kernels are workgroups."""
+
+LEAST_WORKGROUP_SIZE: Final = Tile.workgroup_size
+"""Threads that a device's workgroups must hold for cooperative kernels: those of a contraction."""
 
 SCHEDULED: Final[Mapping[str, tuple[str, str]]] = {
     ATTENTION_SPLIT: ("coop", "keys are split over work-groups, which serial kernels have none of"),
@@ -39,14 +43,17 @@ def schedule_refusal(query: OpQuery, device: KernelDevice) -> str | None:
 def schedule_of(device: KernelDevice) -> str:
     """The schedule of what is compiled now for ``device``; raises ``UsageError``."""
     forced = os.environ.get(SCHEDULE, "")
-    has_groups = device.dialect.workgroup is not None and device.traits.max_workgroup_size > 1
+    most = device.traits.max_workgroup_size if device.dialect.workgroup is not None else 0
+    enough = most >= LEAST_WORKGROUP_SIZE
     if forced not in ("", *SCHEDULES):
         raise UsageError(f"{SCHEDULE}: {unknown_name('schedule', forced, SCHEDULES)}")
-    if forced == "coop" and not has_groups:
+    if forced == "coop" and not enough:
+        found = f"work-groups of at most {most} work-items" if most > 1 else "no work-groups"
         raise UsageError(
-            f"{SCHEDULE}=coop: {device.dialect.name} on this device has no work-groups; leave"
-            " --schedule away, or use a backend whose kernels are work-groups, such as opencl"
+            f"{SCHEDULE}=coop: {device.dialect.name} on this device has {found}, and cooperative"
+            f" kernels need {LEAST_WORKGROUP_SIZE}; leave --schedule away, or use a backend whose"
+            " kernels are work-groups, such as opencl on a GPU"
         )
     if forced:
         return forced
-    return "coop" if has_groups and device.traits.device_class in COOPERATIVE_CLASSES else "serial"
+    return "coop" if enough and device.traits.device_class in COOPERATIVE_CLASSES else "serial"
