@@ -1,4 +1,4 @@
-"""Programs partitioned among workers: cores of one device, or devices of one machine.
+"""Programs partitioned among workers: cores of one device; several devices are planned for alone.
 
 ``partition`` splits an optimized program as tensor parallelism does and finds itself how;
 ``PartitionedBackend`` runs what it gives on any backend, one worker after the other.
