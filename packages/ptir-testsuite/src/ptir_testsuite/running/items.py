@@ -150,7 +150,6 @@ KINDS: Final[Mapping[type, Kind[Any]]] = {
         lambda item: (item.op, item.call, item.dtypes),
         sweep_profiles,
         lambda item: (item.call, *item.dtypes, *sorted(sweep_profiles(item)), "sweep"),
-        in_slice=in_turn(2, attrgetter("op")),
     ),
     Refusal: Kind[Refusal](
         run_refusal,
