@@ -103,6 +103,51 @@ class Expr:
         made.wide = False
         return made, True
 
+    @property
+    def parts(self) -> tuple[Any, ...]:
+        """What its class makes it of, behind the type where that is given."""
+        return self.key[2:]
+
+    # Ops between values of one type; a number becomes a literal of it. Nothing is decided here,
+    # as ``compare`` and ``select`` do.
+
+    def _with(self, op: str, other: Expr | float) -> Expr:
+        operand = other if isinstance(other, Expr) else constant(self.dtype, other)
+        return Apply(self.dtype, op, self, operand)
+
+    def __add__(self, other: Expr | float) -> Expr:
+        return self._with("add", other)
+
+    def __sub__(self, other: Expr | float) -> Expr:
+        return self._with("sub", other)
+
+    def __mul__(self, other: Expr | float) -> Expr:
+        return self._with("mul", other)
+
+    def __truediv__(self, other: Expr | float) -> Expr:
+        return self._with("div", other)
+
+    def __and__(self, other: Expr | float) -> Expr:
+        return self._with("and", other)
+
+    def __or__(self, other: Expr | float) -> Expr:
+        return self._with("or", other)
+
+    def __xor__(self, other: Expr | float) -> Expr:
+        return self._with("xor", other)
+
+    def __lshift__(self, other: Expr | float) -> Expr:
+        return self._with("shift_left", other)
+
+    def __rshift__(self, other: Expr | float) -> Expr:
+        return self._with("shift_right", other)
+
+    def __neg__(self) -> Expr:
+        return Apply(self.dtype, "neg", self)
+
+    def __invert__(self) -> Expr:
+        return Apply(self.dtype, "not", self)
+
 
 class _Leaf(Expr):
     """A node that is equal to another by its key."""
