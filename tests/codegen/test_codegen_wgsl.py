@@ -9,13 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from paper import optimized
-from wgpu_backend import (
-    DEVICE,
-    PaperWgslBackend,
-    refused,
-    required,
-    target,
-)
+from wgpu_backend import DEVICE, PaperWgslBackend, refused, required, target
 
 import gate
 import ptir

@@ -334,10 +334,11 @@ def as_index(expr: Expr, low: int, high: int) -> Index:
     return dynamic(expr, low, high)
 
 
-def compare(op: str, a: Expr, b: Expr) -> Expr:
+def compare(op: str, a: Expr, b: Expr | float) -> Expr:
     """``a op b`` as a mask; decided now where both are known coordinates."""
-    decided = _decided(op, a, b)
-    return Apply(BOOL, op, a, b) if decided is None else Const(BOOL, int(decided))
+    limit = b if isinstance(b, Expr) else constant(a.dtype, b)
+    decided = _decided(op, a, limit)
+    return Apply(BOOL, op, a, limit) if decided is None else Const(BOOL, int(decided))
 
 
 def _decided(op: str, a: Expr, b: Expr) -> bool | None:

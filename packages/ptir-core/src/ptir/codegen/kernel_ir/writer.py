@@ -12,25 +12,8 @@ from functools import reduce
 from typing import Any, Final
 
 from ptir.backend.kernel import Argument, Dialect
-from ptir.codegen.expressions.expr import (
-    Apply,
-    Cell,
-    Coordinate,
-    Expr,
-    Load,
-    Var,
-    substitute,
-    walk,
-)
-from ptir.codegen.expressions.index import (
-    Atom,
-    Axis,
-    Dynamic,
-    Index,
-    axes_of,
-    number,
-    replaced,
-)
+from ptir.codegen.expressions.expr import Apply, Cell, Coordinate, Expr, Load, Var, substitute, walk
+from ptir.codegen.expressions.index import Atom, Axis, Dynamic, Index, axes_of, number, replaced
 from ptir.codegen.kernel_ir.nodes import LoadWords, Prefetch, Statement, Store, StoreWords
 from ptir.codegen.kernel_ir.statements import Statements
 from ptir.codegen.kernel_ir.values import Gather, Lane, Read, ReduceLanes, Splat, Word

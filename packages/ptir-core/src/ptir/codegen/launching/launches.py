@@ -15,14 +15,7 @@ from functools import partial
 from operator import itemgetter
 from typing import Final, TypeAlias
 
-from ptir.backend.contract import (
-    Executable,
-    Feeds,
-    Handle,
-    Queue,
-    RunStats,
-    repeat_by_runs,
-)
+from ptir.backend.contract import Executable, Feeds, Handle, Queue, RunStats, repeat_by_runs
 from ptir.backend.explanation import Explanation
 from ptir.backend.kernel import CommandBuffer, KernelDevice, Memory
 from ptir.codegen.launching.memory import DeviceBuffer, Layout, Pool

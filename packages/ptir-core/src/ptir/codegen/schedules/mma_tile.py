@@ -37,7 +37,7 @@ from ptir.codegen.schedules.mma_shared_tiles import (
 )
 from ptir.codegen.schedules.tile import Finish, finish_tile
 from ptir.codegen.schedules.workgroup import Workgroup
-from ptir.types import BOOL, F32, I32, U32, DType
+from ptir.types import F32, I32, U32, DType
 
 WORKGROUP_SIZE: Final = 128
 LARGEST: Final = constant(F32, 3.4028234663852886e38)
@@ -273,7 +273,7 @@ class MmaTile:
             return sum
         made = writer.declare(sum, writer.name("sum"))
         finite = compare("le", Apply(F32, "abs", sum), LARGEST)
-        with writer.when(Apply(BOOL, "not", writer.scalar(finite))):
+        with writer.when(~writer.scalar(finite)):
             writer.assign(made, ZERO)
             steps = Axis("again", again.steps)
             with writer.loop(steps, 0, again.steps, no_unroll=True):

@@ -204,4 +204,4 @@ def can_shuffle(dtype: DType) -> bool:
 
 
 def _add(a: Expr, b: Expr) -> Expr:
-    return Apply(a.dtype, "add", a, b)
+    return a + b

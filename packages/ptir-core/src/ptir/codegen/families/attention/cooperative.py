@@ -344,4 +344,4 @@ class CooperativeAttention(Attention):
                 batch, head, step = self._at(row)
                 where = (batch, self._named(head, self.H), self._named(step, self.T))
                 place = self._named(at % self.D, self.D)
-                self._store((*where, place), Apply(F32, "div", one, softmax.divisor(total)))
+                self._store((*where, place), one / softmax.divisor(total))

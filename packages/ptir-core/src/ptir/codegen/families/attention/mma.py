@@ -272,10 +272,10 @@ class MmaAttention(MmaAttentionStages):
         """A result: a sum over the total of its row's weights."""
         writer, (batch, head, step) = self.writer, self._at(row)
         where = batch, self._named(head, self.H), self._named(step, self.T)
-        made = Apply(F32, "div", writer.let(sum), softmax.divisor(total))
+        made = writer.let(sum) / softmax.divisor(total)
         found = writer.declare(writer.scalar(made), writer.name("found"))
         finite = compare("le", Apply(F32, "abs", made), LARGEST)
-        with writer.when(Apply(BOOL, "not", writer.scalar(finite))):
+        with writer.when(~writer.scalar(finite)):
             self._anew(found, where, d, r)
         self._store((*where, d), found)
 
@@ -301,7 +301,7 @@ class MmaAttention(MmaAttentionStages):
             kept = writer.apply("mul", F32, TOTAL, keep)
             writer.assign(TOTAL, writer.total([kept, weight]))
             writer.assign(MOST, now)
-        writer.assign(result, writer.scalar(Apply(F32, "div", sum, softmax.divisor(TOTAL))))
+        writer.assign(result, writer.scalar(sum / softmax.divisor(TOTAL)))
 
     def _f32(self, operand: int, at: tuple[Index, Index, Index], place: Index) -> Expr:
         return self.builder.at(self.made.operands[operand], (*at, place))

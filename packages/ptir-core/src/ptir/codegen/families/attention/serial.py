@@ -172,11 +172,11 @@ class Attention:
 
     def _score(self, product: Expr) -> Expr:
         """A product of query and key, scaled and bent."""
-        score: Expr = Apply(F32, "mul", product, constant(F32, self["scale"]))
+        score: Expr = product * self["scale"]
         if self["soft_cap"] is None:
             return score
         cap = constant(F32, self["soft_cap"])
-        return Apply(F32, "mul", Apply(F32, "tanh", Apply(F32, "div", score, cap)), cap)
+        return Apply(F32, "tanh", score / cap) * cap
 
     def _masked(self, product: Expr, here: Expr, low: Expr, high: Expr) -> Expr:
         """The score of a product with the key at a position, where that is seen."""
@@ -213,7 +213,7 @@ class Attention:
         by = writer.let(softmax.divisor(TOTAL), "by")
         for place, one in enumerate(held):
             with writer.lanes(self.lane if wide else None):
-                self._store((*at, self._place(place)), Apply(F32, "div", one, by))
+                self._store((*at, self._place(place)), one / by)
 
     def _before_keys(self, head: Index) -> tuple[Expr, Expr]:
         """A query's greatest score and sum of weights before the first key: those of its sink."""
@@ -235,18 +235,18 @@ class Attention:
         """The first key that a query sees and the one after the last."""
         start, length = (self.builder.at(v, (row,)) for v in self.made.operands[3:5])
         long = [Apply(I64, "convert", x) for x in (start, length)]
-        here = Apply(I64, "add", long[0], Coordinate(I64, step))
+        here = long[0] + Coordinate(I64, step)
         one, capacity = constant(I64, 1), constant(I64, self.C)
         high = select(compare("lt", long[1], capacity), long[1], capacity)
         if self["causal"]:
-            after = Apply(I64, "add", here, one)
+            after = here + one
             high = select(compare("lt", after, high), after, high)
         low: Expr = constant(I64, 0)
         if self["window"] is not None:
-            first = Apply(I64, "sub", here, constant(I64, self["window"] - 1))
+            first = here - (self["window"] - 1)
             low = select(compare("gt", first, low), first, low)
             low = select(compare("lt", low, capacity), low, capacity)
-        high = select(compare("gt", high, constant(I64, 0)), high, constant(I64, 0))
+        high = select(compare("gt", high, 0), high, constant(I64, 0))
         return Apply(I32, "convert", low), Apply(I32, "convert", high)
 
     def _element(self, operand: int, position: Expr, place: Index) -> Expr:

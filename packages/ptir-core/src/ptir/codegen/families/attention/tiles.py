@@ -194,5 +194,5 @@ class TiledAttention(Attention):
             place, d = axis("lane", self.lanes), axis("d", size)
             with writer.loop(Axis("d", size), 0, size):
                 held = Cell(F32, "os", d * self.lanes + place)
-                found = Apply(F32, "div", held, Cell(F32, "by", place))
+                found = held / Cell(F32, "by", place)
                 self._store((self.row, self.query_head, self.first + place, d), found)

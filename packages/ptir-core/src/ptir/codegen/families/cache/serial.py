@@ -8,14 +8,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from ptir.codegen.expressions.expr import Apply, Coordinate, as_index, compare
+from ptir.codegen.expressions.expr import Coordinate, as_index, compare
 from ptir.codegen.expressions.index import Axis, Index, axis, number, ravel_index, unravel_index
 from ptir.codegen.fusion.graph import Builder, Graph
 from ptir.codegen.kernel_ir.writer import Writer
 from ptir.codegen.schedules.kernel import EmitContext, Fusion, Kernel, alone, finish_kernel
 from ptir.codegen.schedules.workgroup import independent
 from ptir.ir.program import Instruction
-from ptir.types import BOOL, I32
+from ptir.types import I32
 
 
 def is_update(made: Instruction | None) -> bool:
@@ -77,11 +77,11 @@ def written(
     """
     start, count = (builder.at(value, (row,)) for value in bounds)
     here = Coordinate(I32, step)
-    first = compare("ge", start, Apply(I32, "neg", here))
+    first = compare("ge", start, -here)
     last = compare("lt", start, Coordinate(I32, number(capacity) - step))
-    mask = Apply(BOOL, "and", first, Apply(BOOL, "and", last, compare("lt", here, count)))
+    mask = first & (last & compare("lt", here, count))
     with writer.when(writer.scalar(mask)):
-        place = writer.let(writer.scalar(Apply(I32, "add", start, here)))
+        place = writer.let(writer.scalar(start + here))
         yield as_index(place, 0, capacity - 1)
 
 

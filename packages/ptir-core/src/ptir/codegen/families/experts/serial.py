@@ -137,7 +137,7 @@ class Experts(Gemv):
             same = compare("eq", Coordinate(I32, self._expert(pair)), Coordinate(I32, expert))
             with writer.when(same):
                 writer.put("mine", as_index(n, 0, pairs - 1), Coordinate(I32, pair), I32)
-                writer.assign(n, Apply(I32, "add", n, constant(I32, 1)))
+                writer.assign(n, n + 1)
         self._multiply(n)
 
     def _multiply(self, n: Var) -> None:

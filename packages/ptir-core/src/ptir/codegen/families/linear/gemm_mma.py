@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ptir.codegen.expressions.expr import Apply, Expr, Load, constant
+from ptir.codegen.expressions.expr import Expr, Load, constant
 from ptir.codegen.expressions.index import Index, axis
 from ptir.codegen.families.linear.gemm_cooperative import CooperativeGemm
 from ptir.codegen.schedules.kernel import EmitContext, Fusion, Kernel, finish_kernel
@@ -121,9 +121,7 @@ class MmaGemm(CooperativeGemm):
         """The values of a chunk above their zero point: small whole numbers, exact in bf16."""
         quantized, chunk = self.quantized, self.quantized.chunk_of(found)
         below = constant(F32, quantized.unit - (quantized.whole_zero or 0))
-        values = [
-            Apply(F32, "sub", quantized.biased(chunk, n), below) for n in range(quantized.per)
-        ]
+        values = [quantized.biased(chunk, n) - below for n in range(quantized.per)]
         return [[paired(*pair)] for pair in zip(values[::2], values[1::2], strict=True)]
 
     def _scale(self, output: Index, slice: Index) -> Expr:

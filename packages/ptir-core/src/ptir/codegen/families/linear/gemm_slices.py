@@ -243,17 +243,17 @@ class SlicedGemm(Grouped, Gemm):
 
         unit, total = slices_of(writer, quantized, x, put, drop)
         writer.store(units, F32, at + self._item(self.groups), unit)
-        zero, low = quantized.zero, Apply(I32, "and", total, constant(I32, 0xFFFF))
+        zero, low = quantized.zero, total & 0xFFFF
         if zero is None:
-            exact = Apply(F32, "mul", unit, constant(F32, 2.0**-drop))
-            found = Apply(F32, "mul", Apply(F32, "convert", total), exact)
+            exact = unit * 2.0**-drop
+            found = Apply(F32, "convert", total) * exact
             writer.store(starts, F32, at + self._item(self.groups), found)
             return
-        high = Apply(I32, "shift_right", total, constant(I32, 16))
+        high = total >> 16
         for n, part in enumerate((high, low)):
-            start = Apply(I32, "mul", part, constant(I32, int(zero)))
+            start = part * int(zero)
             if n and drop:
-                start = Apply(I32, "add", start, constant(I32, 1 << (drop - 1)))
+                start = start + (1 << (drop - 1))
             writer.store(starts, I32, at * STARTS + n + self._item(self.groups * STARTS), start)
 
     def _item(self, size: int) -> Index:
@@ -335,8 +335,8 @@ class SlicedGemm(Grouped, Gemm):
     def _whole(self, high: Var, middle: Var, low: Var) -> Expr:
         """The sums of a group as one float, in its unit."""
         drop = dropped(self.quantized)
-        upper = Apply(I32, "add", self._moved(high, 8), middle)
-        total = Apply(I32, "add", self._moved(upper, 8 - drop), self._moved(low, -drop))
+        upper = self._moved(high, 8) + middle
+        total = self._moved(upper, 8 - drop) + self._moved(low, -drop)
         return Apply(F32, "convert", total)
 
 

@@ -181,7 +181,7 @@ class Gemv(Grouped):
         """Sums begin below zero by what raising the weights adds."""
         total, zero = Cell(F32, "sums", number(m * self.groups) + group), self.quantized.zero
         raised_by = constant(F32, (zero or 0.0) - self.quantized.unit)
-        starts = Apply(F32, "mul", raised_by, total), *[ZERO_SUM] * (self.accumulators - 1)
+        starts = raised_by * total, *[ZERO_SUM] * (self.accumulators - 1)
         return RowGroup(starts, total=total if zero is None else None)
 
     def scale(self, result: Var, sums: Sequence[Var], step: Expr, unit: Expr) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from functools import reduce
 from typing import Final
 
-from ptir.codegen.expressions.expr import Apply, Cell, Coordinate, Expr, Var, constant
+from ptir.codegen.expressions.expr import Cell, Coordinate, Expr, Var, constant
 from ptir.codegen.expressions.index import Axis, Index, axis, number
 from ptir.codegen.families.linear.parts import LinearEmitter
 from ptir.codegen.families.reduction.rows import RowReduction
@@ -175,9 +175,9 @@ class CooperativeGemv(LinearEmitter):
         """Add the products of a word of each output, scaled."""
         writer = self.writer
         group = word // (quantized.group // self.per)
-        total = reduce(lambda a, b: Apply(F32, "add", a, b), values)
+        total = reduce(lambda a, b: a + b, values)
         raised_by = constant(F32, (quantized.zero or 0.0) - quantized.unit)
-        start = writer.scalar(Apply(F32, "mul", raised_by, total))
+        start = writer.scalar(raised_by * total)
         for c in range(OUTPUTS):
             output = self._output(c)
             step = writer.scalar(quantized.scaled(self.builder, output, group))

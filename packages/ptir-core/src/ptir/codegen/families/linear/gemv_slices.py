@@ -69,14 +69,14 @@ class SlicedGemv(Gemv):
         writer = self.writer
         if self.quantized.zero is None:
             unit = Cell(F32, "unit", at)
-            writer.put("sums", at, Apply(F32, "mul", Apply(F32, "convert", total), unit))
+            writer.put("sums", at, Apply(F32, "convert", total) * unit)
             return
         zero = constant(I32, int(self.quantized.zero))
         for digit in range(SLICES):
-            part = Apply(I32, "shift_right", total, constant(I32, 8 * digit)) if digit else total
+            part = total >> (8 * digit) if digit else total
             if digit < SLICES - 1:
-                part = Apply(I32, "and", part, constant(I32, 255))
-            writer.put("starts", at * SLICES + digit, Apply(I32, "mul", part, zero), I32)
+                part = part & 255
+            writer.put("starts", at * SLICES + digit, part * zero, I32)
 
     def _place(self, row: Index, digit: int) -> Index:
         """Where a row's slices of one kind begin, in bytes."""
@@ -99,7 +99,7 @@ class SlicedGemv(Gemv):
     def scale(self, result: Var, sums: Sequence[Var], step: Expr, unit: Expr) -> None:
         """Add the three sums of a group as one float."""
         writer = self.writer
-        total = Apply(F32, "mul", writer.let(self._total(*sums)), writer.wide(unit))
+        total = writer.let(self._total(*sums)) * writer.wide(unit)
         add_product(writer, result, total, writer.wide(step))
 
     def _total(self, low: Var, middle: Var, high: Var) -> Expr:

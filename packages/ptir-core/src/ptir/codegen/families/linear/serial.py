@@ -211,9 +211,9 @@ class Int8Loops(Grouped):
         starts = [self.quantized.start(total)]
         if self.quantized.whole_zero is not None:
             return RowGroup(starts, scale)
-        return RowGroup(starts, scale, Apply(F32, "mul", scale, cast(F32, total)))
+        return RowGroup(starts, scale, scale * cast(F32, total))
 
     def scale(self, result: Var, sums: Sequence[Var], step: Expr, unit: Expr) -> None:
         """Add the sum of products of bytes, scaled."""
-        factor = self.writer.wide(Apply(F32, "mul", step, unit))
+        factor = self.writer.wide(step * unit)
         add_product(self.writer, result, Apply(F32, "convert", sums[0]), factor)

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from ptir.codegen.expressions.expr import Apply, Coordinate, Expr, Load, Var, constant
+from ptir.codegen.expressions.expr import Coordinate, Expr, Load, Var, constant
 from ptir.codegen.expressions.index import Axis, Index, axis, number, unravel_index
 from ptir.codegen.families.recurrence.match import CHUNK, Rule
 from ptir.codegen.kernel_ir.conditions import all_of, less
@@ -163,7 +163,7 @@ class _Cooperative(Rule):
             after = self._decayed(Coordinate(I32, s + 1), Coordinate(I32, t + 1))
             for name, begin in ((self.near, 0), (self.far, size)):
                 product = self._read(self.m, s * self.both + t + begin)
-                writer.put(name, own, Apply(F32, "mul", product, after))
+                writer.put(name, own, product * after)
         with self.group.distribute(size) as t:
             behind = Coordinate(I32, t + 1)
             writer.put(self.since, t, self._decayed(constant(I32, 0), behind))
@@ -175,7 +175,7 @@ class _Cooperative(Rule):
         left, name = self.writer.declare(constant(F32, 1.0)), self.writer.name("l")
         with self.writer.loop(Axis(name, self.size), first, end):
             decay = self._read(self.decays, axis(name, self.size))
-            self.writer.assign(left, Apply(F32, "mul", left, decay))
+            self.writer.assign(left, left * decay)
         return left
 
     # --- columns ---
@@ -201,9 +201,9 @@ class _Cooperative(Rule):
             error = writer.declare(constant(F32, 0.0), f"error{t}")
             with writer.when(less(place, self.real)):
                 known = self._sum(t, products[t], self.near, errors)
-                off = Apply(F32, "sub", self.value(place, self.known), known)
+                off = self.value(place, self.known) - known
                 rate = self._read(self.rates, number(t))
-                writer.assign(error, writer.scalar(Apply(F32, "mul", off, rate)))
+                writer.assign(error, writer.scalar(off * rate))
             errors.append(error)
             seen = self._sum(t, products[self.size + t], self.far, errors)
             ragged = [less(place, self.T)] if place.high >= self.T else []
@@ -214,7 +214,7 @@ class _Cooperative(Rule):
     def _sum(self, t: int, product: Var, weights: str, errors: list[Var]) -> Var:
         """A product with what is left of the matrix, and what the errors so far add to it."""
         since = self._read(self.since, number(t))
-        sum = self.writer.declare(Apply(F32, "mul", product, since))
+        sum = self.writer.declare(product * since)
         for s, error in enumerate(errors):
             self._add(sum, error, self._read(weights, number(t * self.size + s)))
         return sum
@@ -224,12 +224,11 @@ class _Cooperative(Rule):
         writer = self.writer
         kept = self._read(self.since, number(self.size - 1))
         added = [
-            writer.let(Apply(F32, "mul", error, self._read(self.left, number(s))))
-            for s, error in enumerate(errors)
+            writer.let(error * self._read(self.left, number(s))) for s, error in enumerate(errors)
         ]
         with self._own_elements() as i:
             held = self._read(self.matrix, self._held(i))
-            sum = writer.declare(Apply(F32, "mul", held, kept))
+            sum = writer.declare(held * kept)
             for s, error in enumerate(added):
                 self._add(sum, error, self._read(self.x, self._key(number(s), i)))
             writer.put(self.matrix, self._held(i), sum)

@@ -16,13 +16,7 @@ from ptir.codegen.expressions.index import Axis, Index, axis, number, unravel_in
 from ptir.codegen.families.recurrence.match import CHUNK, Rule
 from ptir.codegen.kernel_ir.conditions import less
 from ptir.codegen.kernel_ir.values import Read
-from ptir.codegen.schedules.kernel import (
-    EmitContext,
-    Fusion,
-    Kernel,
-    finish_kernel,
-    scratch_value,
-)
+from ptir.codegen.schedules.kernel import EmitContext, Fusion, Kernel, finish_kernel, scratch_value
 from ptir.types import F32, TensorType
 
 ROWS: Final = 4
@@ -150,10 +144,10 @@ class _Token(_Serial):
         key, query = (self.array(name, at, self._is_wide) for name in ("ks", "qs"))
         error = writer.declare(self.widened(constant(F32, 0.0)))
         with writer.when(less(number(0), self.real)):
-            off = Apply(F32, "sub", self.value(number(0), column), Apply(F32, "mul", key, decay))
-            writer.assign(error, self._valued(Apply(F32, "mul", off, rate)))
+            off = self.value(number(0), column) - key * decay
+            writer.assign(error, self._valued(off * rate))
         writer.put("ks", column, error)
-        seen = Apply(F32, "add", Apply(F32, "mul", query, decay), Apply(F32, "mul", error, both))
+        seen = query * decay + error * both
         self.give(number(0), column, seen)
 
     def _valued(self, expr: Expr) -> Expr:
@@ -166,7 +160,7 @@ class _Token(_Serial):
         def body(column: Index) -> None:
             writer, place = self.writer, self.in_state(i, column)
             error = self.array("ks", self._without_lane(column), self._is_wide)
-            kept = Apply(F32, "mul", Load(F32, self.state, place), decay)
+            kept = Load(F32, self.state, place) * decay
             writer.store(self.state, F32, place, Apply(F32, "fma", error, key, kept))
 
         self.each_column(body)
@@ -297,14 +291,14 @@ class _Chunks(_Serial):
             after = writer.declare(constant(F32, 1.0), "after")
             writer.put("far", s * (CHUNK + 1), self.array("m", s * (BOTH + 1) + CHUNK))
             with writer.loop(Axis("t", CHUNK), s + 1, CHUNK):
-                writer.assign(after, Apply(F32, "mul", after, self.array("decay", t)))
+                writer.assign(after, after * self.array("decay", t))
                 for name, begin in (("near", 0), ("far", CHUNK)):
                     product = self.array("m", s * BOTH + t + begin)
-                    writer.put(name, t * CHUNK + s, Apply(F32, "mul", product, after))
+                    writer.put(name, t * CHUNK + s, product * after)
             writer.put("left", s, after)
         since = writer.declare(constant(F32, 1.0), "all")
         with writer.loop(Axis("t", CHUNK), 0, CHUNK):
-            writer.assign(since, Apply(F32, "mul", since, self.array("decay", t)))
+            writer.assign(since, since * self.array("decay", t))
             writer.put("since", t, since)
 
     # --- a column of the matrix, or one per lane ---
@@ -346,8 +340,8 @@ class _Chunks(_Serial):
             error = writer.declare(self.widened(constant(F32, 0.0)), f"error{t}")
             with writer.when(less(place, self.real)):
                 known = self._sum(t, 0, "near", errors)
-                off = Apply(F32, "sub", self.value(place, column), known)
-                scaled = Apply(F32, "mul", off, self.array("rate", number(t)))
+                off = self.value(place, column) - known
+                scaled = off * self.array("rate", number(t))
                 writer.assign(error, writer.wide(scaled) if writer.lane else writer.scalar(scaled))
             errors.append(error)
             seen = self._sum(t, CHUNK, "far", errors)

@@ -40,7 +40,7 @@ def emit(fusion: Fusion, context: EmitContext) -> Kernel:
         with writer.loop(Axis("v", vectors), first, last), writer.lanes(Axis("lane", lanes)):
             fold.write(axis("v", vectors) * lanes + axis("lane", lanes))
     if fold.outputs % lanes:
-        with writer.when(compare("eq", last, constant(I32, vectors))):
+        with writer.when(compare("eq", last, vectors)):
             for place in range(vectors * lanes, fold.outputs):
                 with writer.scope():
                     fold.write(number(place))

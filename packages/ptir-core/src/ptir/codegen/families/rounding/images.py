@@ -59,24 +59,24 @@ class ImageRounding:
         """What an image's bytes are made with, and one row of them."""
         writer = self.writer
         span = writer.let(writer.scalar(self.builder.at(self.span, (image,))))
-        above = compare("gt", span, constant(F32, LEAST))
-        steps = Apply(F32, "div", constant(F32, MOST_UNSIGNED), span)
+        above = compare("gt", span, LEAST)
+        steps = constant(F32, MOST_UNSIGNED) / span
         factor = writer.let(writer.scalar(select(above, steps, constant(F32, 0.0))))
         lowest = self.builder.at(self.least, (image,))
-        below = Apply(F32, "mul", Apply(F32, "neg", lowest), factor)
+        below = -lowest * factor
         zero = writer.let(writer.scalar(_nearest(below)))
         with writer.when(less(row, 1)):
-            finite = compare("lt", span, constant(F32, math.inf))
-            scale = select(finite, Apply(F32, "mul", span, constant(F32, 1 / MOST_UNSIGNED)), NAN)
+            finite = compare("lt", span, math.inf)
+            scale = select(finite, span * (1 / MOST_UNSIGNED), NAN)
             writer.store(self.scales, F32, image, scale)
             writer.store(self.zeros, I32, image, zero)
         begin = (image * self.rows + row) * (self.columns * self.channels)
         seen = self._named(row - self.low[0], self.height) if self.rows > self.height else row
         inside = None
         if self.rows > self.height:
-            before = compare("ge", Coordinate(I32, row), constant(I32, self.low[0]))
+            before = compare("ge", Coordinate(I32, row), self.low[0])
             behind = less(row, self.low[0] + self.height)
-            inside = writer.scalar(Apply(before.dtype, "and", before, behind))
+            inside = writer.scalar(before & behind)
         with writer.when(inside):
             self._line(image, seen, begin, factor, zero)
         if inside is not None:
@@ -117,8 +117,8 @@ class ImageRounding:
 
     def _byte(self, at: tuple[Index, ...], factor: Expr, zero: Expr) -> Expr:
         """The byte of an element as a whole number; two halves may come to one step too many."""
-        found = _nearest(Apply(F32, "mul", self.builder.at(self.x, at), factor))
-        return Apply(I32, "min", Apply(I32, "add", found, zero), constant(I32, MOST))
+        found = _nearest(self.builder.at(self.x, at) * factor)
+        return Apply(I32, "min", found + zero, constant(I32, MOST))
 
     def _fill(self, begin: Index, count: int, zero: Expr) -> None:
         """``count`` bytes that stand for 0."""
@@ -154,5 +154,5 @@ class ImageRounding:
 
 def _nearest(value: Expr) -> Expr:
     """The nearest whole number of one that is small, half to even."""
-    moved = Apply(F32, "add", value, constant(F32, HALVES))
-    return Apply(I32, "sub", Apply(I32, "bits", moved), constant(I32, BITS))
+    moved = value + HALVES
+    return Apply(I32, "bits", moved) - BITS

@@ -85,29 +85,29 @@ def round_group(
     most, total = (Var(I32, writer.name(name), True) for name in ("most", "total"))
     writer.declare_all((most, zero), (total, zero))
     with writer.loop(Axis("v", vectors), 0, vectors), writer.lanes(lane):
-        size_of = Apply(I32, "and", Apply(I32, "bits", element(place)), constant(I32, 0x7FFFFFFF))
+        size_of = Apply(I32, "bits", element(place)) & 0x7FFFFFFF
         writer.assign(most, writer.wide(Apply(I32, "max", size_of, most)))
     greatest = Apply(F32, "bits", writer.reduce_lanes("max", most))
     factor = select(
-        compare("gt", greatest, constant(F32, LEAST)),
-        Apply(F32, "div", constant(F32, MOST), greatest),
+        compare("gt", greatest, LEAST),
+        constant(F32, MOST) / greatest,
         constant(F32, 0.0),
     )
     scale = writer.let(writer.scalar(_scale(greatest)))
     step = writer.let(writer.scalar(factor))
     with writer.loop(Axis("v", vectors), 0, vectors), writer.lanes(lane):
-        moved = Apply(F32, "add", Apply(F32, "mul", element(place), step), constant(F32, HALVES))
+        moved = element(place) * step + HALVES
         bits = Apply(I32, "bits", moved)
         put(place, Apply(I8, "convert", bits))
-        writer.assign(total, writer.wide(Apply(I32, "add", total, bits)))
+        writer.assign(total, writer.wide(total + bits))
     below = constant(I32, _wrapped(-size * BITS))
-    return scale, Apply(I32, "add", writer.reduce_lanes("add", total), below)
+    return scale, writer.reduce_lanes("add", total) + below
 
 
 def _scale(greatest: Expr) -> Expr:
     """A 127th of the greatest; not a number where that is not finite."""
-    finite = compare("lt", greatest, constant(F32, math.inf))
-    return select(finite, Apply(F32, "mul", greatest, constant(F32, 1 / MOST)), NAN)
+    finite = compare("lt", greatest, math.inf)
+    return select(finite, greatest * (1 / MOST), NAN)
 
 
 def _wrapped(number: int) -> int:

@@ -142,7 +142,7 @@ class _Running(HeroKernel):
             while step < count:
                 writer.put(array, member, own, whole_word(dtype))
                 writer.barrier()
-                with writer.when(compare("ge", Coordinate(I32, member), constant(I32, step))):
+                with writer.when(compare("ge", Coordinate(I32, member), step)):
                     other = as_index(Coordinate(I32, member - step), 0, count - step - 1)
                     before = writer.let(Read(dtype, array, other))
                     writer.assign(own, writer.scalar(self._combined(before, own)))

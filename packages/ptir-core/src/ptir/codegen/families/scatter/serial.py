@@ -31,8 +31,8 @@ from ptir.codegen.schedules.workgroup import independent
 from ptir.types import BOOL, F32, I32, DType
 
 FOLD: Final[dict[str, Callable[[DType, Expr, Expr], Expr]]] = {
-    "add": lambda dtype, a, b: Apply(dtype, "add", a, b),
-    "mul": lambda dtype, a, b: Apply(dtype, "mul", a, b),
+    "add": lambda dtype, a, b: a + b,
+    "mul": lambda dtype, a, b: a * b,
     "max": maximum,
     "min": minimum,
     "replace": lambda dtype, a, b: b,
@@ -155,10 +155,10 @@ def _inside(entry: Expr, size: int) -> Expr:
     """Whether an index lies in ``0 .. size - 1``; compared in a type that holds the size."""
     if entry.dtype.bits < I32.bits:
         entry = Apply(I32, "convert", entry)
-    last = compare("le", entry, constant(entry.dtype, size - 1))
+    last = compare("le", entry, size - 1)
     if entry.dtype.kind == "uint":
         return last
-    return both(compare("ge", entry, constant(entry.dtype, 0)), last)
+    return both(compare("ge", entry, 0), last)
 
 
 emit_cooperative = independent(emit)

@@ -55,8 +55,8 @@ def earlier(a: Sequence[Expr], b: Sequence[Expr]) -> Sequence[Expr]:
 
 def _before(a: Sequence[Expr], b: Sequence[Expr]) -> Expr:
     """Whether one pair of rank and place comes before another."""
-    equal = Apply(BOOL, "and", Apply(BOOL, "eq", a[0], b[0]), compare("lt", a[1], b[1]))
-    return Apply(BOOL, "or", compare("lt", a[0], b[0]), equal)
+    equal = Apply(BOOL, "eq", a[0], b[0]) & compare("lt", a[1], b[1])
+    return compare("lt", a[0], b[0]) | equal
 
 
 class Strip(NamedTuple):
@@ -96,7 +96,7 @@ class CooperativeSort(SortEmitter):
             with self.workgroup.distribute(self.size) as place:
                 found = writer.let(writer.scalar(self.rank(place)))
                 here = found, writer.let(Coordinate(I32, place))
-                takes = Apply(BOOL, "and", _before(before, here), _before(here, pair))
+                takes = _before(before, here) & _before(here, pair)
                 with writer.when(writer.scalar(takes)):
                     self._assign(pair, here)
             self.workgroup.reduce(pair, earlier)
@@ -166,13 +166,13 @@ class CooperativeSort(SortEmitter):
         writer = self.writer
         with self.workgroup.distribute(size // 2, "p") as pair:
             own = writer.let_index(pair, size // 2)
-            low = Apply(I32, "and", Coordinate(I32, own), Coordinate(I32, s - 1))
+            low = Coordinate(I32, own) & Coordinate(I32, s - 1)
             first = writer.let_index(own * 2 - as_index(low, 0, size // 2 - 1), size)
             second = writer.let_index(first + s, size)
             found = [[strip.read(at) for strip in self.strips] for at in (first, second)]
             swapped = writer.scalar(_before(found[1], found[0]))
-            run = Apply(I32, "and", Coordinate(I32, first), LENGTH)
-            with writer.when(compare("eq", swapped, compare("eq", run, constant(I32, 0)))):
+            run = Coordinate(I32, first) & LENGTH
+            with writer.when(compare("eq", swapped, compare("eq", run, 0))):
                 for at, values in zip((first, second), reversed(found), strict=True):
                     for strip, value in zip(self.strips, values, strict=True):
                         strip.put(at, value)

@@ -69,21 +69,21 @@ def rank(dtype: DType, x: Expr, descending: bool) -> Expr:
     top = constant(of, 1 << (of.bits - 1))
     if dtype.is_float:
         carried, signed = (F64, I64) if dtype == F64 else (F32, I32)
-        bits = Apply(of, "bits", Apply(carried, "add", _carried(x, carried), constant(carried, 0)))
-        sign = Apply(signed, "shift_right", Apply(signed, "bits", bits), _last(signed))
-        flip = Apply(of, "or", Apply(of, "bits", sign), top)
-        ordered = Apply(of, "xor", bits, flip)
+        bits = Apply(of, "bits", _carried(x, carried) + 0)
+        sign = Apply(signed, "bits", bits) >> _last(signed)
+        flip = Apply(of, "bits", sign) | top
+        ordered = bits ^ flip
     elif dtype.kind == "int":
         signed = I64 if dtype.bits == 64 else I32
         wide = x if dtype == signed else Apply(signed, "convert", x)
         own = constant(of, 1 << (dtype.bits - 1))
-        ordered = Apply(of, "xor", Apply(of, "bits", wide), own)
+        ordered = Apply(of, "bits", wide) ^ own
         if dtype.bits < of.bits:  # without the copies of the sign above it
-            ordered = Apply(of, "and", ordered, constant(of, (1 << dtype.bits) - 1))
+            ordered = ordered & ((1 << dtype.bits) - 1)
     else:
         ordered = x if dtype == of else Apply(of, "convert", x)
     if descending:
-        ordered = Apply(of, "not", ordered)
+        ordered = ~ordered
     return select(compare("eq", x, x), ordered, ones) if dtype.is_float else ordered
 
 
@@ -159,9 +159,7 @@ class SortEmitter(HeroKernel):
         held, at = writer.declare(last, "at"), Index({Axis("at", self.wanted): 1})
         earlier = as_index(Coordinate(I32, at - 1), 0, self.wanted - 1)
         before = Load(of, self.ranks, self.begin + earlier)
-        with writer.while_true(
-            held, compare("gt", held, constant(I32, 0)), Coordinate(I32, at - 1)
-        ):
+        with writer.while_true(held, compare("gt", held, 0), Coordinate(I32, at - 1)):
             with writer.when(writer.scalar(compare("ge", found, before))):
                 writer.leave()
             writer.store(self.ranks, of, self.begin + at, before)

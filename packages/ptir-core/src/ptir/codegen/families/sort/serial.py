@@ -70,9 +70,7 @@ class Radix(SortEmitter):
 
     def _digit(self, rank: Expr, turn: int) -> Index:
         """A digit of a rank, as a place among the counts of its pass."""
-        of = self.rank_type
-        moved = Apply(of, "shift_right", rank, constant(of, turn * self.digit))
-        digit = Apply(of, "and", moved, constant(of, self.bins - 1))
+        digit = (rank >> (turn * self.digit)) & (self.bins - 1)
         place = as_index(Apply(I32, "convert", digit), 0, self.bins - 1)
         return self.counted + place + turn * self.bins
 
