@@ -11,7 +11,7 @@ import struct
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, Self, TypeAlias
 
 from ptir.codegen.expressions.index import Axis, Index, axes_of, number, replaced
 from ptir.types import BF16, BOOL, F16, F32, I32, DType
@@ -103,8 +103,18 @@ class Expr:
         made.wide = False
         return made, True
 
+    @classmethod
+    def _of(cls, dtype: DType, *parts: Any, wide: bool = False) -> Self:
+        """The node of a class that depends on no loop and whose fields are ``parts``, in order."""
+        made, new = cls._interned(dtype, *parts)
+        if new:
+            made.axes, made.wide = NO_AXES, wide
+            for name, part in zip(cls.__annotations__, parts, strict=True):
+                setattr(made, name, part)
+        return made  # type: ignore[no-any-return]
+
     @property
-    def parts(self) -> tuple[Any, ...]:
+    def made_of(self) -> tuple[Any, ...]:
         """What its class makes it of, behind the type where that is given."""
         return self.key[2:]
 

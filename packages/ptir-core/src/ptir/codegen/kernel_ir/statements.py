@@ -141,6 +141,20 @@ class Statements:
         self.emit(For(axis.name, begin, until, step, tuple(body), no_unroll))
 
     @contextmanager
+    def each(
+        self,
+        name: str,
+        size: int,
+        first: Whole = 0,
+        end: Whole | None = None,
+        step: int = 1,
+        no_unroll: bool = False,
+    ) -> Iterator[Index]:
+        """A loop over places below ``size``, all where nothing else is said; gives the place."""
+        with self.loop(Axis(name, size), first, size if end is None else end, step, no_unroll):
+            yield axis(name, size)
+
+    @contextmanager
     def while_true(
         self,
         variable: Var,

@@ -98,7 +98,7 @@ class Rewriter:
         """A node of rewritten parts; a statement is emitted."""
         if isinstance(one, Expr):
             made: Any = type(one)
-            return made(*map(self.part, one.parts))
+            return made(*map(self.part, one.made_of))
         return self.emit(type(one)(*map(self.part, one)))
 
     def part(self, one: Any) -> Any:

@@ -17,7 +17,6 @@ from ptir.codegen.artifact.record import Artifact, BufferBinding, Command
 from ptir.codegen.artifact.source import SourceFile
 from ptir.codegen.compile import compile_block
 from ptir.codegen.context import Context
-from ptir.codegen.fusion.graph import is_map
 from ptir.codegen.partitioned.program import BoundProgram, ContiguousParts, FromInput, InputBinding
 from ptir.codegen.partitioned.shard_views import NotPartitioned, is_unpacking
 from ptir.codegen.planning.buffer_slot import BufferSlot
@@ -248,14 +247,5 @@ def _check(plan: FusionPlan) -> None:
 def _is_unpacked(plan: FusionPlan, value: int) -> bool:
     """Whether a kernel reads a packed weight element by element."""
     graph = plan.graph
-    pending, seen = [value], set[int]()
-    while pending:
-        value = pending.pop()
-        made = graph.instruction(value)
-        if made is None or value in seen or not is_map(made):
-            continue
-        if is_unpacking(made):
-            return True
-        seen.add(value)
-        pending.extend(made.operands)
-    return False
+    made = map(graph.instruction, graph.walk(value, enters=graph.is_map))
+    return any(one is not None and is_unpacking(one) for one in made)

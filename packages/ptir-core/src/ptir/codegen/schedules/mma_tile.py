@@ -145,14 +145,14 @@ class MmaTile:
         self._declare("s")
         count = -(-made.depth // DEPTH)
         self.slices.put(self.slices.load(first, number(0), number(0)), number(0))
-        with writer.loop(Axis("slice", count), 0, count, no_unroll=True):
+        with writer.each("slice", count, no_unroll=True) as slice:
             self.slices.wait()
             here = writer.let_index(axis("slice", max(2, count)) % 2, 2)
             there = writer.let_index((axis("slice", max(2, count)) + 1) % 2, 2)
             ahead = writer.let_index(axis("slice", max(2, count)) + 1, count + 1)
             pending = self.slices.load(first, ahead, there)
             self._multiply(here)
-            self._add(first[1], axis("slice", count))
+            self._add(first[1], slice)
             self.slices.put(pending, there)
         self._finish(first, finish)
 
@@ -279,5 +279,5 @@ class MmaTile:
             with writer.loop(steps, 0, again.steps, no_unroll=True):
                 for factors in again.factors(row, column, axis("again", again.steps)):
                     given = map(writer.scalar, factors)
-                    writer.assign(made, writer.apply("fma", F32, *given, made))
+                    writer.add_product(made, *given)
         return made

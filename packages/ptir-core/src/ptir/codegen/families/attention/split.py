@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from ptir.codegen.expressions.expr import Apply, Coordinate, Expr, Load, Var, as_index, constant
-from ptir.codegen.expressions.index import Axis, Index, axis, number, ravel_index, unravel_index
+from ptir.codegen.expressions.index import Index, axis, number, ravel_index, unravel_index
 from ptir.codegen.families.attention import softmax
 from ptir.codegen.families.attention.cooperative import ZERO, CooperativeAttention, block_of
 from ptir.codegen.families.attention.serial import NOW, TOTAL, Attention
@@ -168,17 +168,17 @@ class SplitReduction(Attention):
         one = number(0)
         most, _ = self._before_keys(query_head)
         writer.declare(most, NOW.name)
-        with writer.loop(Axis("part", parts), 0, parts):
+        with writer.each("part", parts):
             writer.assign(NOW, writer.scalar(softmax.greater(left(MOSTS, one), NOW)))
         writer.declare(ZERO, TOTAL.name, RESULT.name)
         if self.sinks is not None:
             writer.assign(TOTAL, writer.scalar(softmax.weight(most, softmax.shift(NOW))))
-        with writer.loop(Axis("part", parts), 0, parts):
+        with writer.each("part", parts):
             weight = softmax.weight(left(MOSTS, one), softmax.shift(NOW))
             added = weight * left(TOTALS, one)
             writer.assign(TOTAL, writer.scalar(TOTAL + added))
             factors = [writer.scalar(x) for x in (weight, left(VALUES, place))]
-            writer.assign(RESULT, writer.apply("fma", F32, *factors, RESULT))
+            writer.add_product(RESULT, *factors)
 
 
 RESULT = Var(F32, "result")

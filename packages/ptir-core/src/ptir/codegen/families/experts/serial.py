@@ -83,10 +83,10 @@ class Experts(Gemv):
         self.item = Index({Axis("item", workgroups): 1})
         first, last = writer.work_range(items, workgroups)
         self._declare_arrays(1 if is_single else self.sizes[0])
-        with writer.loop(Axis("e", items), first, last):
+        with writer.each("e", items, first, last) as e:
             run, line = (
                 writer.let_index(at, size)
-                for at, size in zip(unravel_index(axis("e", items), sizes), sizes, strict=True)
+                for at, size in zip(unravel_index(e, sizes), sizes, strict=True)
             )
             self.begin = run * self.run
             if is_single:
@@ -132,8 +132,7 @@ class Experts(Gemv):
         """All rows that an expert was given, a few at a time."""
         writer, pairs = self.writer, self.whole.pairs
         n = writer.declare(constant(I32, 0), "n")
-        with writer.loop(Axis("c", pairs), 0, pairs):
-            pair = axis("c", pairs)
+        with writer.each("c", pairs) as pair:
             same = compare("eq", Coordinate(I32, self._expert(pair)), Coordinate(I32, expert))
             with writer.when(same):
                 writer.put("mine", as_index(n, 0, pairs - 1), Coordinate(I32, pair), I32)
@@ -171,8 +170,8 @@ class Experts(Gemv):
         """A block for each panel of the run; gives its number in the expert."""
         end = Coordinate(I32, self.begin + self.run)
         until: Expr = Apply(I32, "min", end, constant(I32, self.whole.count))
-        with self.writer.loop(Axis("p", self.whole.count), self.begin, until):
-            yield axis("p", self.whole.count)
+        with self.writer.each("p", self.whole.count, self.begin, until) as p:
+            yield p
 
     def _tile(self, pairs: Sequence[Index]) -> None:
         """The rows of a few pairs times the panels of the run."""

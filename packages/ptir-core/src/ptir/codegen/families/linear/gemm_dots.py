@@ -53,10 +53,9 @@ class Int8DotGemm(Int8Loops, Gemm):
         for p in range(panels):
             output = (panel + p) * LANES + axis("lane", LANES)
             with (
-                writer.loop(Axis("h", self.groups), 0, self.groups),
+                writer.each("h", self.groups) as group,
                 writer.lanes(Axis("lane", LANES)),
             ):
-                group = axis("h", self.groups)
                 scale = quantized.scaled(self.builder, output, group)
                 writer.store(scales, F32, self._placed(p, group, self.groups), scale)
                 if self._is_raised:

@@ -106,7 +106,7 @@ class CooperativeGemv(LinearEmitter):
         part = min(self.words, max(self.along, left // (rows * self.per)))
         x = writer.shared(F32, rows * part * self.per)
         parts, rest = divmod(self.words, part)
-        with writer.loop(Axis("part", parts), 0, parts, no_unroll=True):
+        with writer.each("part", parts, no_unroll=True):
             self._one_part(x, activation, axis("part", parts) * part, part)
         if rest:
             self._one_part(x, activation, number(parts * part), rest)
@@ -148,7 +148,7 @@ class CooperativeGemv(LinearEmitter):
                 continue
             for c in range(OUTPUTS):
                 for value, weight in zip(values[m], weights[c], strict=True):
-                    self._add(self.sums[m][c], value, weight)
+                    writer.add_product(self.sums[m][c], value, weight)
 
     def _output(self, c: int) -> Index:
         return self.panel * LANES + self.quarter * OUTPUTS + c
@@ -187,14 +187,10 @@ class CooperativeGemv(LinearEmitter):
             with writer.scope():
                 t = writer.declare(start, "t")
                 for value, weight in zip(values, weights[c], strict=True):
-                    self._add(t, value, weight)
-                self._add(self.sums[m][c], t, step)
+                    writer.add_product(t, value, weight)
+                writer.add_product(self.sums[m][c], t, step)
                 if offset is not None:
-                    self._add(self.sums[m][c], writer.scalar(total), offset)
-
-    def _add(self, sum: Var, a: Expr, b: Expr) -> None:
-        """Add a product to a variable."""
-        self.writer.assign(sum, self.writer.apply("fma", F32, a, b, sum))
+                    writer.add_product(self.sums[m][c], writer.scalar(total), offset)
 
     # --- results ---
 

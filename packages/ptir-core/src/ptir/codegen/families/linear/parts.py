@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from ptir.codegen.expressions.expr import Apply, Coordinate, Expr, Load, Var
+from ptir.codegen.expressions.expr import Coordinate, Expr, Load, Var
 from ptir.codegen.expressions.index import Axis, Index, axis, number, unravel_index
 from ptir.codegen.fusion.renumber import Position, Value
 from ptir.codegen.kernel_ir.conditions import less
@@ -17,7 +17,7 @@ from ptir.codegen.schedules.mma_operands import word_of
 from ptir.codegen.schedules.tiles import FEW
 from ptir.codegen.weights.panels import LANES, Panels
 from ptir.codegen.weights.quantized import Quantized
-from ptir.types import F32, I32
+from ptir.types import I32
 
 HELD: Final = 16384
 """Most activations that a workgroup keeps to itself."""
@@ -145,10 +145,6 @@ class LinearEmitter:
         expr = self.activation(axis("m", self.linear.rows), Index({inputs: 1}))
         return isinstance(expr, Load) and expr.index.coefficient(inputs) == 1
 
-    def added(self, sum: Var, a: Expr, b: Expr) -> None:
-        """Add a product to a variable."""
-        add_product(self.writer, sum, self.writer.wide(a), self.writer.wide(b))
-
     def finish_sum(self, row: Index, output: Index, sum: Expr) -> None:
         """The epilogue and the store of one output, or one per lane."""
         (exit,) = self.fusion.outputs
@@ -172,8 +168,3 @@ class LinearEmitter:
             with writer.otherwise() if whole else writer.scope():
                 for place in range(left):
                     self.finish_sum(row, number(whole * LANES + place), Lane(sum, place))
-
-
-def add_product(writer: Writer, sum: Var, a: Expr, b: Expr) -> None:
-    """Add a product of wide values to a variable."""
-    writer.assign(sum, Apply(F32, "fma", a, b, sum))

@@ -47,8 +47,8 @@ class _Words(HeroKernel):
         workgroups = self.context.workgroups(whole, self.size * COST)
         first, last = writer.work_range(whole, workgroups)
         if whole:
-            with writer.loop(Axis("v", whole), first, last):
-                self._run(axis("v", whole) * step)
+            with writer.each("v", whole, first, last) as v:
+                self._run(v * step)
         if left:
             with writer.when(Apply(BOOL, "eq", last, Const(I32, whole))):
                 for block in range(whole * step, self.size, WORDS):

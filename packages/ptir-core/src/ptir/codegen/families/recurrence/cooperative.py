@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from typing import Final
 
 from ptir.codegen.expressions.expr import Coordinate, Expr, Load, Var, constant
-from ptir.codegen.expressions.index import Axis, Index, axis, number, unravel_index
+from ptir.codegen.expressions.index import Index, axis, number, unravel_index
 from ptir.codegen.families.recurrence.match import CHUNK, Rule
 from ptir.codegen.kernel_ir.conditions import all_of, less
 from ptir.codegen.kernel_ir.values import Read
@@ -87,8 +87,8 @@ class _Cooperative(Rule):
             found = Load(F32, self.state, self.in_state(i, self.known))
             writer.put(self.matrix, self._held(i), found)
         chunks = -(-self.T // self.size)
-        with writer.loop(Axis("n", chunks), 0, chunks, no_unroll=True):
-            self.first = axis("n", chunks) * self.size
+        with writer.each("n", chunks, no_unroll=True) as n:
+            self.first = n * self.size
             self._bring_together()
             self._weigh()
             self._columns()
@@ -103,8 +103,8 @@ class _Cooperative(Rule):
     @contextmanager
     def _own_elements(self) -> Iterator[Index]:
         """A block for each element of the column that is the thread's own; gives its number."""
-        with self.writer.loop(Axis("i", self.K), Coordinate(I32, self.part), self.K, self.each):
-            yield axis("i", self.K)
+        with self.writer.each("i", self.K, Coordinate(I32, self.part), self.K, self.each) as i:
+            yield i
 
     def _inside(self, *conditions: Expr) -> Expr | None:
         """Whether conditions hold, and there is such a column; None where nothing is to be asked.
@@ -126,10 +126,6 @@ class _Cooperative(Rule):
         """An element of a shared array as it is now."""
         return self.writer.let(Read(F32, array, at))
 
-    def _add(self, sum: Var, a: Expr, b: Expr) -> None:
-        """Add a product to a variable."""
-        self.writer.assign(sum, self.writer.apply("fma", F32, a, b, sum))
-
     # --- what is known of a chunk without the matrix ---
 
     def _bring_together(self) -> None:
@@ -148,9 +144,10 @@ class _Cooperative(Rule):
         with self.group.distribute(size * self.both) as own:
             one = writer.let_index(own // self.both, size)
             other = writer.let_index(own % self.both, self.both)
-            sum, i = writer.declare(constant(F32, 0.0)), axis("i", self.K)
-            with writer.loop(Axis("i", self.K), 0, self.K):
-                self._add(sum, *(self._read(self.x, self._key(t, i)) for t in (one, other)))
+            sum = writer.declare(constant(F32, 0.0))
+            with writer.each("i", self.K) as i:
+                both = (self._read(self.x, self._key(t, i)) for t in (one, other))
+                writer.add_product(sum, *both)
             writer.put(self.m, own, sum)
         writer.barrier()
 
@@ -173,7 +170,7 @@ class _Cooperative(Rule):
     def _decayed(self, first: Expr, end: Expr) -> Var:
         """The product of the decays of tokens."""
         left, name = self.writer.declare(constant(F32, 1.0)), self.writer.name("l")
-        with self.writer.loop(Axis(name, self.size), first, end):
+        with self.writer.each(name, self.size, first, end):
             decay = self._read(self.decays, axis(name, self.size))
             self.writer.assign(left, left * decay)
         return left
@@ -187,7 +184,7 @@ class _Cooperative(Rule):
         with self._own_elements() as i:
             held = self._read(self.matrix, self._held(i))
             for row, sum in enumerate(products):
-                self._add(sum, held, self._read(self.x, self._key(number(row), i)))
+                writer.add_product(sum, held, self._read(self.x, self._key(number(row), i)))
         self.group.sum(products, self.columns)
         errors = self._errors(products)
         with writer.when(less(self.first, self.real)):
@@ -216,7 +213,7 @@ class _Cooperative(Rule):
         since = self._read(self.since, number(t))
         sum = self.writer.declare(product * since)
         for s, error in enumerate(errors):
-            self._add(sum, error, self._read(weights, number(t * self.size + s)))
+            self.writer.add_product(sum, error, self._read(weights, number(t * self.size + s)))
         return sum
 
     def _change(self, errors: list[Var]) -> None:
@@ -230,5 +227,5 @@ class _Cooperative(Rule):
             held = self._read(self.matrix, self._held(i))
             sum = writer.declare(held * kept)
             for s, error in enumerate(added):
-                self._add(sum, error, self._read(self.x, self._key(number(s), i)))
+                writer.add_product(sum, error, self._read(self.x, self._key(number(s), i)))
             writer.put(self.matrix, self._held(i), sum)

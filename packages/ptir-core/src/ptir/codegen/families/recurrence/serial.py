@@ -47,8 +47,8 @@ class _Serial(Rule):
         pieces = self.B * self.heads * splits
         workgroups = self.context.workgroups(pieces, self.work)
         self.item = Index({Axis("item", workgroups): 1})
-        with self.writer.loop(Axis("e", pieces), *self.writer.work_range(pieces, workgroups)):
-            row, head, part = unravel_index(axis("e", pieces), sizes)
+        with self.writer.each("e", pieces, *self.writer.work_range(pieces, workgroups)) as e:
+            row, head, part = unravel_index(e, sizes)
             self.find_head(row, head)
             body(part)
         memory = (TensorType(F32, (workgroups * scratch,)),) if scratch else ()
@@ -62,19 +62,9 @@ class _Serial(Rule):
         """A scalar in every lane, where there are lanes."""
         return value if self.writer.lane is None else self.writer.widened(value)
 
-    def add(self, sum: Var, a: Expr, b: Expr) -> None:
-        """Add a product to a variable."""
-        self.writer.assign(sum, self.writer.apply("fma", F32, a, b, sum))
-
     def each_column(self, body: Callable[[Index], None]) -> None:
         """Call ``body`` with every column: vectors of neighbours, then single ones."""
-        writer = self.writer
-        if self.vectors:
-            with writer.loop(Axis("v", self.vectors), 0, self.vectors), writer.lanes(self.lane):
-                body(axis("v", self.vectors) * self.lanes + axis("lane", self.lanes))
-        for place in range(self.vectors * self.lanes, self.V):
-            with writer.scope():
-                body(number(place))
+        self.writer.each_element(self.V, body)
 
 
 class _Token(_Serial):
@@ -91,21 +81,20 @@ class _Token(_Serial):
         decay = writer.let(writer.scalar(self.decay(first)), "decay")
         rate = writer.let(writer.scalar(self.rate(first)), "rate")
         both = writer.declare(constant(F32, 0.0), "both")
-        with writer.loop(Axis("i", self.K), 0, self.K):
-            i = axis("i", self.K)
+        with writer.each("i", self.K) as i:
             query, key = map(writer.scalar, self.query_and_key(first, i))
             writer.put("q", i, query)
             writer.put("k", i, key)
-            self.add(both, query, key)
+            writer.add_product(both, query, key)
         self.each_column(self._clear)
         whole, left = divmod(self.K, ROWS)
-        with writer.loop(Axis("r", whole), 0, whole):
-            self._products(axis("r", whole) * ROWS, ROWS)
+        with writer.each("r", whole) as r:
+            self._products(r * ROWS, ROWS)
         if left:
             with writer.scope():
                 self._products(number(whole * ROWS), left)
         self.each_column(lambda column: self._see(column, decay, rate, both))
-        with writer.when(less(first, self.real)), writer.loop(Axis("i", self.K), 0, self.K):
+        with writer.when(less(first, self.real)), writer.each("i", self.K):
             self._change(axis("i", self.K), decay)
 
     def _clear(self, column: Index) -> None:
@@ -124,7 +113,7 @@ class _Token(_Serial):
             for i, both in zip(places, factors, strict=True):
                 held = writer.value(Load(F32, self.state, self.in_state(i, column)))
                 for sum, factor in zip(sums, both, strict=True):
-                    self.add(sum, held, factor)
+                    writer.add_product(sum, held, factor)
             for name, sum in zip(("ks", "qs"), sums, strict=True):
                 writer.put(name, column, sum)
 
@@ -199,8 +188,8 @@ class _Chunks(_Serial):
         """All tokens of a part of a head, between fetching the matrix and bringing it back."""
         self.part = part
         self._moved(fetch=True)
-        with self.writer.loop(Axis("c", self.chunks), 0, self.chunks, no_unroll=True):
-            self.first = axis("c", self.chunks) * CHUNK
+        with self.writer.each("c", self.chunks, no_unroll=True) as c:
+            self.first = c * CHUNK
             self._bring_together()
             self._weigh()
             self._own_columns(self._column)
@@ -213,8 +202,8 @@ class _Chunks(_Serial):
         writer, own = self.writer, self.own_vectors
         base = self.item * (self.K * self.columns)
         if own:
-            with writer.loop(Axis("v", own), 0, own), writer.lanes(self.lane):
-                lane, vector = axis("lane", self.lanes), axis("v", own)
+            with writer.each("v", own) as vector, writer.lanes(self.lane):
+                lane = axis("lane", self.lanes)
                 place = base + vector * (self.K * self.lanes) + lane
                 body((self.part * own + vector) * self.lanes + lane, place)
         for n in range(self.left):
@@ -235,8 +224,7 @@ class _Chunks(_Serial):
         writer, scratch = self.writer, scratch_value(self.fusion, 0)
 
         def body(column: Index, place: Index) -> None:
-            with writer.loop(Axis("i", self.K), 0, self.K):
-                i = axis("i", self.K)
+            with writer.each("i", self.K) as i:
                 ends = (self.state, self.in_state(i, column)), (scratch, self._held(place, i))
                 (source, here), (target, there) = ends if fetch else ends[::-1]
                 writer.store(target, F32, there, Load(F32, source, here))
@@ -248,12 +236,12 @@ class _Chunks(_Serial):
     def _bring_together(self) -> None:
         """Keys and queries side by side, element by element, and the tokens' own scalars."""
         writer, t, i = self.writer, axis("t", CHUNK), axis("i", self.K)
-        with writer.loop(Axis("t", CHUNK), 0, CHUNK):
+        with writer.each("t", CHUNK):
             place = self.first + t
             real = less(place, self.real)
             writer.put("decay", t, self.decay(place))
             writer.put("rate", t, select(real, self.rate(place), constant(F32, 0.0)))
-            with writer.loop(Axis("i", self.K), 0, self.K):
+            with writer.each("i", self.K):
                 query, key = self.query_and_key(place, i)
                 writer.put("x", i * BOTH + t, key)
                 writer.put("x", i * BOTH + t + CHUNK, query)
@@ -273,10 +261,10 @@ class _Chunks(_Serial):
         writer, i, lane = self.writer, axis("i", self.K), axis("lane", self.lanes)
         with writer.scope():
             sums = [writer.declare(self.widened(constant(F32, 0.0))) for _ in keys]
-            with writer.loop(Axis("i", self.K), 0, self.K):
+            with writer.each("i", self.K):
                 several = self.array("x", i * BOTH + vector, wide=True)
                 for key, sum in zip(keys, sums, strict=True):
-                    self.add(sum, several, self.array("x", i * BOTH + key))
+                    writer.add_product(sum, several, self.array("x", i * BOTH + key))
             for key, sum in zip(keys, sums, strict=True):
                 writer.put("m", number(key * BOTH + vector) + lane, sum)
 
@@ -287,17 +275,17 @@ class _Chunks(_Serial):
         what of it stays at the end; ``since`` is what is left of the matrix at each token.
         """
         writer, s, t = self.writer, axis("s", CHUNK), axis("t", CHUNK)
-        with writer.loop(Axis("s", CHUNK), 0, CHUNK):
+        with writer.each("s", CHUNK):
             after = writer.declare(constant(F32, 1.0), "after")
             writer.put("far", s * (CHUNK + 1), self.array("m", s * (BOTH + 1) + CHUNK))
-            with writer.loop(Axis("t", CHUNK), s + 1, CHUNK):
+            with writer.each("t", CHUNK, s + 1, CHUNK):
                 writer.assign(after, after * self.array("decay", t))
                 for name, begin in (("near", 0), ("far", CHUNK)):
                     product = self.array("m", s * BOTH + t + begin)
                     writer.put(name, t * CHUNK + s, product * after)
             writer.put("left", s, after)
         since = writer.declare(constant(F32, 1.0), "all")
-        with writer.loop(Axis("t", CHUNK), 0, CHUNK):
+        with writer.each("t", CHUNK):
             writer.assign(since, since * self.array("decay", t))
             writer.put("since", t, since)
 
@@ -316,10 +304,10 @@ class _Chunks(_Serial):
         writer, i = self.writer, axis("i", self.K)
         with writer.scope():
             sums = [writer.declare(self.widened(constant(F32, 0.0))) for _ in rows]
-            with writer.loop(Axis("i", self.K), 0, self.K):
+            with writer.each("i", self.K):
                 held = writer.value(Load(F32, self._scratch, self._held(place, i)))
                 for row, sum in zip(rows, sums, strict=True):
-                    self.add(sum, held, self.array("x", i * BOTH + row))
+                    writer.add_product(sum, held, self.array("x", i * BOTH + row))
             for row, sum in zip(rows, sums, strict=True):
                 writer.put("p", self._kept(row), sum)
 
@@ -356,7 +344,7 @@ class _Chunks(_Serial):
         since = self.array("since", number(t))
         sum = writer.declare(writer.apply("mul", F32, product, since))
         for s, error in enumerate(errors):
-            self.add(sum, error, self.array(weights, number(t * CHUNK + s)))
+            writer.add_product(sum, error, self.array(weights, number(t * CHUNK + s)))
         return sum
 
     def _change(self, place: Index, errors: list[Var]) -> None:
@@ -367,9 +355,9 @@ class _Chunks(_Serial):
             writer.let(writer.apply("mul", F32, error, self.array("left", number(s))))
             for s, error in enumerate(errors)
         ]
-        with writer.loop(Axis("i", self.K), 0, self.K):
+        with writer.each("i", self.K):
             held = writer.value(Load(F32, self._scratch, self._held(place, i)))
             sum = writer.declare(writer.apply("mul", F32, held, kept))
             for s, error in enumerate(added):
-                self.add(sum, error, self.array("x", i * BOTH + s))
+                writer.add_product(sum, error, self.array("x", i * BOTH + s))
             writer.store(self._scratch, F32, self._held(place, i), sum)

@@ -48,8 +48,8 @@ class ImageRounding:
         """A loop over the rows of all images, those that are padded among them."""
         writer, count = self.writer, self.images * self.rows
         workgroups = self.context.workgroups(count, count * self.columns * self.channels * WORK)
-        with writer.loop(Axis("q", count), *writer.work_range(count, workgroups), no_unroll=True):
-            places = unravel_index(axis("q", count), (self.images, self.rows))
+        with writer.each("q", count, *writer.work_range(count, workgroups), no_unroll=True) as q:
+            places = unravel_index(q, (self.images, self.rows))
             sizes = self.images, self.rows
             image, row = (self._named(at, size) for at, size in zip(places, sizes, strict=True))
             self._row(image, row)
@@ -96,8 +96,8 @@ class ImageRounding:
 
             self._each(self.width * channels, flat)
         else:
-            with self.writer.loop(Axis("j", self.width), 0, self.width):
-                self._pixel((image, row, axis("j", self.width)), begin, factor, zero)
+            with self.writer.each("j", self.width) as j:
+                self._pixel((image, row, j), begin, factor, zero)
         right = (self.columns - self.width - self.low[1]) * channels
         self._fill(begin + self.width * channels, right, zero)
 

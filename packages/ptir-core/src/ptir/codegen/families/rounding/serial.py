@@ -55,16 +55,16 @@ def emit(fusion: Fusion, context: EmitContext) -> Kernel:
     writer, builder, pieces = context.writer(), context.builder(), context.graph.type(scales).size
     shape = context.graph.type(made.operands[0]).shape
     workgroups = context.workgroups(pieces, pieces * size * WORK)
-    with writer.loop(Axis("g", pieces), *writer.work_range(pieces, workgroups)):
-        first = axis("g", pieces) * size
+    with writer.each("g", pieces, *writer.work_range(pieces, workgroups)) as g:
+        first = g * size
         scale, total = round_group(
             writer,
             size,
             lambda place: builder.at(made.operands[0], unravel_index(first + place, shape)),
             lambda place, value: writer.store(values, I8, first + place, value),
         )
-        writer.store(scales, F32, axis("g", pieces), scale)
-        writer.store(sums, I32, axis("g", pieces), total)
+        writer.store(scales, F32, g, scale)
+        writer.store(sums, I32, g, total)
     return finish_kernel(fusion, writer, workgroups)
 
 
@@ -84,7 +84,7 @@ def round_group(
     zero = writer.widened(constant(I32, 0))
     most, total = (Var(I32, writer.name(name), True) for name in ("most", "total"))
     writer.declare_all((most, zero), (total, zero))
-    with writer.loop(Axis("v", vectors), 0, vectors), writer.lanes(lane):
+    with writer.each("v", vectors), writer.lanes(lane):
         size_of = Apply(I32, "bits", element(place)) & 0x7FFFFFFF
         writer.assign(most, writer.wide(Apply(I32, "max", size_of, most)))
     greatest = Apply(F32, "bits", writer.reduce_lanes("max", most))
@@ -95,7 +95,7 @@ def round_group(
     )
     scale = writer.let(writer.scalar(_scale(greatest)))
     step = writer.let(writer.scalar(factor))
-    with writer.loop(Axis("v", vectors), 0, vectors), writer.lanes(lane):
+    with writer.each("v", vectors), writer.lanes(lane):
         moved = element(place) * step + HALVES
         bits = Apply(I32, "bits", moved)
         put(place, Apply(I8, "convert", bits))

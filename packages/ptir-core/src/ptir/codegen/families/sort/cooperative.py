@@ -22,7 +22,7 @@ from ptir.codegen.expressions.expr import (
     constant,
     select,
 )
-from ptir.codegen.expressions.index import ZERO, Axis, Index, axis
+from ptir.codegen.expressions.index import ZERO, Index, axis
 from ptir.codegen.families.sort.match import SortEmitter, is_few
 from ptir.codegen.families.sort.serial import emit
 from ptir.codegen.kernel_ir.conditions import less
@@ -91,7 +91,7 @@ class CooperativeSort(SortEmitter):
         """One element after the other, the best first."""
         writer = self.writer
         before = self._pair(constant(self.rank_type, 0), -1, "_before")
-        with writer.loop(Axis("o", self.wanted), 0, self.wanted):
+        with writer.each("o", self.wanted) as o:
             pair = self._pair(self.last, self.size)
             with self.workgroup.distribute(self.size) as place:
                 found = writer.let(writer.scalar(self.rank(place)))
@@ -102,7 +102,7 @@ class CooperativeSort(SortEmitter):
             self.workgroup.reduce(pair, earlier)
             self._assign(before, pair)
             with self.workgroup.first():
-                self.give(axis("o", self.wanted), pair[1])
+                self.give(o, pair[1])
         return finish_kernel(self.fusion, writer, self.lines, workgroup_size=self.workgroup.size)
 
     def _pair(self, rank: Expr, place: int, behind: str = "") -> tuple[Var, Var]:

@@ -123,7 +123,7 @@ class SortEmitter(HeroKernel):
     def finish(self, body: Callable[[], None], *scratch: tuple[DType, int]) -> Kernel:
         """The kernel that runs ``body`` for every line; scratch is given for one workgroup."""
         part = self.writer.work_range(self.lines, self.workgroups)
-        with self.writer.loop(Axis("line", self.lines), *part):
+        with self.writer.each("line", self.lines, *part):
             body()
         types = tuple(TensorType(dtype, (self.workgroups * size,)) for dtype, size in scratch)
         return finish_kernel(self.fusion, self.writer, self.workgroups, types)
@@ -169,8 +169,7 @@ class SortEmitter(HeroKernel):
 
     def write_results(self, index: Callable[[Index], Expr]) -> None:
         """Every index that is wanted, given by place, and the element it stands for."""
-        with self.writer.loop(Axis("o", self.wanted), 0, self.wanted):
-            place = axis("o", self.wanted)
+        with self.writer.each("o", self.wanted) as place:
             self.give(place, index(place))
 
     def give(self, place: Index, found: Expr) -> None:
@@ -196,19 +195,18 @@ class TopK(SortEmitter):
 
     def _line(self) -> None:
         writer, lanes, k = self.writer, self.context.dialect.lanes, self.wanted
-        with writer.loop(Axis("i", k), 0, k):
-            self._insert(axis("i", k), Var(I32, "i"))
+        with writer.each("i", k) as i:
+            self._insert(i, Var(I32, "i"))
         step = lanes * VECTORS
         blocks = (self.size - k) // step
         if blocks:
-            with writer.loop(Axis("v", blocks), 0, blocks):
-                self._block(axis("v", blocks) * step + k, step)
+            with writer.each("v", blocks) as v:
+                self._block(v * step + k, step)
         left = self.size - k - blocks * step
         if left:
-            with writer.loop(Axis("u", left), 0, left):
-                self._consider(axis("u", left) + (k + blocks * step))
-        with writer.loop(Axis("o", k), 0, k):
-            place = axis("o", k)
+            with writer.each("u", left) as u:
+                self._consider(u + (k + blocks * step))
+        with writer.each("o", k) as place:
             self.give_value(place, Load(I32, self.indices, self.result(place)))
 
     def _block(self, begin: Index, step: int) -> None:
@@ -222,8 +220,8 @@ class TopK(SortEmitter):
         assert best is not None
         first = pairwise(writer, best, _earlier)
         within = writer.when(writer.scalar(compare("lt", first, self._worst())))
-        with within, writer.loop(Axis("w", step), 0, step):
-            self._consider(begin + axis("w", step))
+        with within, writer.each("w", step) as w:
+            self._consider(begin + w)
 
     def _worst(self) -> Expr:
         """The rank of the last of the best, read anew: it changes."""
