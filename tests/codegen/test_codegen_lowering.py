@@ -24,7 +24,7 @@ from ptir.codegen.kernel_ir.nodes import (
     While,
 )
 from ptir.codegen.kernel_ir.values import Lane, Read, ShuffleXor, Splat, Word
-from ptir.codegen.kernel_ir.verify import illegal
+from ptir.codegen.kernel_ir.verify import faults
 from ptir.codegen.lowering import bindings
 from ptir.codegen.lowering.longs import Longs
 from ptir.codegen.lowering.narrow import Narrow
@@ -141,7 +141,7 @@ def test_what_nothing_stands_for_is_refused(lack: str) -> None:
 @pytest.mark.parametrize("lack", LACKING)
 def test_what_is_lowered_is_legal(lack: str) -> None:
     made = lowered(LACKING[lack], EVERYTHING)
-    assert illegal(made.statements, made.arguments, 1, 1, {}) == []
+    assert faults(made.statements, made.arguments, 1, 1, {}) == []
 
 
 @pytest.mark.parametrize("lack", LACKING)

@@ -44,9 +44,8 @@ class Fusion:
     @property
     def all_instructions(self) -> frozenset[int]:
         """The instructions that the kernel computes as its own, its prologue's among them."""
-        return self.instructions | (
-            self.prologue.all_instructions if self.prologue else frozenset()
-        )
+        own = self.instructions
+        return own | self.prologue.all_instructions if self.prologue else own
 
     @property
     def position(self) -> int:
@@ -192,6 +191,11 @@ class Kernel:
         return self.code.text
 
     @property
+    def scratch_types(self) -> dict[int, TensorType]:
+        """Its scratch memories, by the values under which they go."""
+        return {scratch_value(self.fusion, n): type for n, type in enumerate(self.scratch)}
+
+    @property
     def launches(self) -> tuple[Kernel, ...]:
         """The kernel and what follows it."""
         return (self, *(self.next.launches if self.next else ()))
@@ -256,15 +260,6 @@ def finish_kernel(
     workgroup_size: int = 1,
 ) -> Kernel:
     """The kernel that ``writer`` holds; cooperative, where a workgroup has several threads."""
-    values = tuple(writer.arguments)
-    groups = workgroup_size, writer.shared_bytes
-    return Kernel(
-        fusion.family,
-        KernelCode.of(writer),
-        values,
-        workgroups,
-        fusion,
-        scratch,
-        may_alias,
-        *groups,
-    )
+    code, values, shared = KernelCode.of(writer), tuple(writer.arguments), writer.shared_bytes
+    given = scratch, may_alias, workgroup_size, shared
+    return Kernel(fusion.family, code, values, workgroups, fusion, *given)

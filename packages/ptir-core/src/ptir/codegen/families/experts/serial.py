@@ -31,7 +31,6 @@ from ptir.codegen.families.linear.gemv import Gemv
 from ptir.codegen.families.linear.gemv_slices import SlicedGemv
 from ptir.codegen.families.linear.serial import Outputs
 from ptir.codegen.families.linear.unpacking import unpack
-from ptir.codegen.schedules.epilogue import store
 from ptir.codegen.schedules.kernel import EmitContext, Fusion, Kernel, finish_kernel, scratch_value
 from ptir.codegen.weights.panels import LANES
 from ptir.types import BOOL, F32, I32, TensorType
@@ -200,9 +199,7 @@ class Experts(Gemv):
 
     def finish_sum(self, row: Index, output: Index, sum: Expr) -> None:
         """The epilogue and the store of 16 outputs of a pair."""
-        (exit,) = self.fusion.outputs
-        flat = row * self.whole.outputs + output
-        store(self.writer, self.builder, (self.hero, sum), exit, flat)
+        self.store(row * self.whole.outputs + output, sum)
 
 
 class SlicedExperts(Experts, SlicedGemv):

@@ -35,13 +35,13 @@ class MmaGemm(CooperativeGemm):
 
     def __init__(self, fusion: Fusion, context: EmitContext) -> None:
         super().__init__(fusion, context)
-        self.made = self._contraction()
-        self.shape = None if self.made is None else shape_for(context, self.made)
+        self.contraction = self._contraction()
+        self.shape = None if self.contraction is None else shape_for(context, self.contraction)
 
     def kernel(self) -> Kernel:
         """A workgroup per tile."""
-        assert self.made is not None and self.shape is not None
-        tile = MmaTile(self.context, self.writer, self.made, self.shape)
+        assert self.contraction is not None and self.shape is not None
+        tile = MmaTile(self.context, self.writer, self.contraction, self.shape)
         tile.write(axis("item", tile.count), self.finish_sum)
         return finish_kernel(
             self.fusion, self.writer, tile.count, workgroup_size=tile.workgroup_size

@@ -10,8 +10,7 @@ from ptir.codegen.expressions.index import Axis, Index, axis, number, unravel_in
 from ptir.codegen.fusion.renumber import Position, Value
 from ptir.codegen.kernel_ir.conditions import less
 from ptir.codegen.kernel_ir.values import Lane
-from ptir.codegen.kernel_ir.writer import Writer
-from ptir.codegen.schedules.epilogue import builder_of, store
+from ptir.codegen.schedules.epilogue import HeroKernel
 from ptir.codegen.schedules.kernel import EmitContext, Fusion
 from ptir.codegen.schedules.mma_operands import word_of
 from ptir.codegen.schedules.tiles import FEW
@@ -88,17 +87,13 @@ class Linear:
         return frozenset(found)
 
 
-class LinearEmitter:
+class LinearEmitter(HeroKernel):
     """What both schedules share: activations, weights, and the epilogue."""
 
     def __init__(self, fusion: Fusion, context: EmitContext) -> None:
-        self.fusion, self.context = fusion, context
+        super().__init__(fusion, context)
         self.linear: Linear = fusion.detail
         self.panels: Panels = self.linear.panels
-        self.writer: Writer = context.writer()
-        self.graph = context.graph
-        self.builder = builder_of(fusion, context)
-        self.hero = self.graph.results[self.linear.position][0]
         self.tiles = context.tiles
 
     @property
@@ -147,9 +142,7 @@ class LinearEmitter:
 
     def finish_sum(self, row: Index, output: Index, sum: Expr) -> None:
         """The epilogue and the store of one output, or one per lane."""
-        (exit,) = self.fusion.outputs
-        flat = row * self.panels.outputs + output
-        store(self.writer, self.builder, (self.hero, sum), exit, flat)
+        self.store(row * self.panels.outputs + output, sum)
 
     def finish_panel(self, row: Index, panel: Index, sum: Var) -> None:
         """The epilogue of a panel's 16 outputs; the last panel may have fewer.

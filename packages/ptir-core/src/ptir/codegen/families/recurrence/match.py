@@ -14,7 +14,7 @@ from ptir.codegen.expressions.expr import Apply, Coordinate, Expr, as_index, con
 from ptir.codegen.expressions.index import Index
 from ptir.codegen.fusion.graph import Graph
 from ptir.codegen.kernel_ir.conditions import less
-from ptir.codegen.kernel_ir.writer import Writer
+from ptir.codegen.schedules.epilogue import HeroKernel
 from ptir.codegen.schedules.kernel import EmitContext, Fusion
 from ptir.types import F32, I32
 
@@ -29,31 +29,20 @@ def match(graph: Graph, position: int) -> Fusion:
     """
     made, results = graph.block.instructions[position], graph.results[position]
     q, k, *_, state, _ = made.operands
-    return Fusion(
-        "recurrence",
-        frozenset((position,)),
-        made.operands,
-        results,
-        position,
-        (q, k, state),
-        {results[1]: state},
-    )
+    own, exact, over = frozenset((position,)), (q, k, state), {results[1]: state}
+    return Fusion("recurrence", own, made.operands, results, position, exact, over)
 
 
-class Rule:
+class Rule(HeroKernel):
     """One rule while its kernel is written: its operands by token, and how much there is."""
 
     def __init__(self, fusion: Fusion, context: EmitContext) -> None:
-        self.fusion, self.context = fusion, context
-        graph = context.graph
-        made = graph.block.instructions[fusion.detail]
-        self.q, self.k, self.v, self.g, self.beta, _, self.count = made.operands
-        self.seen, self.state = graph.results[fusion.detail]
-        self.B, H, self.T, self.K = graph.type(self.q).shape
-        _, self.heads, _, self.V = graph.type(self.v).shape
+        super().__init__(fusion, context)
+        self.q, self.k, self.v, self.g, self.beta, _, self.count = self.made.operands
+        self.seen, self.state = fusion.outputs
+        self.B, H, self.T, self.K = self.graph.type(self.q).shape
+        _, self.heads, _, self.V = self.graph.type(self.v).shape
         self.shared = self.heads // H
-        self.writer: Writer = context.writer()
-        self.builder = context.builder()
         self.lanes = context.dialect.lanes
 
     @property

@@ -12,6 +12,7 @@ from ptir.codegen.expressions.index import ZERO, Axis, Index, axis, unravel_inde
 from ptir.codegen.families.rounding.serial import BITS, HALVES, NAN, WORK
 from ptir.codegen.fusion.graph import Graph
 from ptir.codegen.kernel_ir.conditions import less
+from ptir.codegen.schedules.epilogue import HeroKernel
 from ptir.codegen.schedules.kernel import EmitContext, Fusion, Kernel, alone, finish_kernel
 from ptir.codegen.weights.panels import LANES
 from ptir.ops.rounded import LEAST, MOST_UNSIGNED
@@ -31,18 +32,16 @@ def emit(fusion: Fusion, context: EmitContext) -> Kernel:
     return ImageRounding(fusion, context).kernel()
 
 
-class ImageRounding:
+class ImageRounding(HeroKernel):
     """One rounding while its kernel is written."""
 
     def __init__(self, fusion: Fusion, context: EmitContext) -> None:
-        self.fusion, self.context = fusion, context
-        self.writer, self.builder = context.writer(), context.builder()
-        made = context.graph.block.instructions[fusion.detail]
-        self.x, self.least, self.span = made.operands
+        super().__init__(fusion, context)
+        self.x, self.least, self.span = self.made.operands
         self.values, self.zeros, self.scales = fusion.outputs
-        self.low: tuple[int, int, int] = made.attributes["low"]
-        self.images, self.height, self.width, self.own = context.graph.type(self.x).shape
-        _, self.rows, self.columns, self.channels = context.graph.type(self.values).shape
+        self.low: tuple[int, int, int] = self.made.attributes["low"]
+        self.images, self.height, self.width, self.own = self.graph.type(self.x).shape
+        _, self.rows, self.columns, self.channels = self.graph.type(self.values).shape
 
     def kernel(self) -> Kernel:
         """A loop over the rows of all images, those that are padded among them."""
