@@ -6,7 +6,7 @@ from collections.abc import Hashable, Iterator
 from contextlib import contextmanager
 from typing import TypeAlias
 
-from ptir.backend.kernel import Dialect, WorkgroupPrimitives
+from ptir.backend.kernel import Language, WorkgroupPrimitives
 from ptir.codegen.expressions.expr import Apply, Const, Coordinate, Expr, Var, as_index
 from ptir.codegen.expressions.index import Axis, Index, axis
 from ptir.codegen.kernel_ir.nodes import (
@@ -43,7 +43,7 @@ def whole(value: Whole) -> Expr:
 class Statements:
     """The statements so far, and the values that are named in each open block."""
 
-    def __init__(self, dialect: Dialect) -> None:
+    def __init__(self, dialect: Language) -> None:
         self.dialect = dialect
         self._open: list[list[Statement]] = [[]]
         self._scopes: list[dict[Hashable, Expr]] = [{}]

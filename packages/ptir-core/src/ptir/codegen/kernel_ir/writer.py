@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from functools import reduce
 from typing import Any, Final
 
-from ptir.backend.kernel import Argument, Dialect
+from ptir.backend.kernel import Argument, Language
 from ptir.codegen.expressions.expr import Apply, Cell, Coordinate, Expr, Load, Var, substitute, walk
 from ptir.codegen.expressions.index import (
     Atom,
@@ -37,7 +37,7 @@ COMPUTED: Final = 5
 class Writer(Statements):
     """The body of one kernel under construction, and the buffers that it turned out to use."""
 
-    def __init__(self, dialect: Dialect) -> None:
+    def __init__(self, dialect: Language) -> None:
         super().__init__(dialect)
         self.lane: Axis | None = None
         self.arguments: dict[int, Argument] = {}

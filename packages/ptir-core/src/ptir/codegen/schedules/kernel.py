@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Annotated, Any
 
-from ptir.backend.kernel import Argument, Dialect, Traits
+from ptir.backend.kernel import Argument, Dialect, Language, Traits
 from ptir.codegen.expressions.expr import Apply, Const, Coordinate, Var
 from ptir.codegen.expressions.index import Axis, Index, axis
 from ptir.codegen.fusion.graph import Builder, Graph
@@ -88,7 +88,7 @@ class KernelCode:
     body: tuple[Statement, ...]
     """What each workgroup does."""
     arguments: tuple[Argument, ...]
-    dialect: Dialect
+    dialect: Language
 
     @staticmethod
     def of(writer: Writer) -> KernelCode:
@@ -112,6 +112,7 @@ class KernelCode:
 
     @cached_property
     def _renderer(self) -> Renderer:
+        assert isinstance(self.dialect, Dialect), f"{self.dialect.name} has no texts of statements"
         return Renderer(self.dialect, {a.name: a for a in self.arguments})
 
     @cached_property
@@ -186,11 +187,6 @@ class Kernel:
         return (*self.code.preamble, *self.code.body)
 
     @property
-    def body(self) -> str:
-        """All that one workgroup does, as text."""
-        return self.code.text
-
-    @property
     def scratch_types(self) -> dict[int, TensorType]:
         """Its scratch memories, by the values under which they go."""
         return {scratch_value(self.fusion, n): type for n, type in enumerate(self.scratch)}
@@ -200,11 +196,12 @@ class Kernel:
         """The kernel and what follows it."""
         return (self, *(self.next.launches if self.next else ()))
 
-    def text(self, dialect: Dialect, name: str) -> str:
-        """The kernel in the dialect."""
+    def text(self, dialect: Language, name: str) -> str:
+        """The kernel in a language."""
         own = dialect.whole_kernel(self, name)
         if own is not None:
             return own
+        assert isinstance(dialect, Dialect), f"{dialect.name} writes no whole kernels"
         code = self.code
         if self.workgroup_size > 1:
             return dialect.workgroup_kernel(name, code.arguments, self.workgroup_size, code.text)
@@ -222,7 +219,7 @@ class EmitContext:
 
     graph: Graph
     is_materialized: Callable[[int], bool]
-    dialect: Dialect
+    dialect: Language
     traits: Traits
     tiles: Tiles
     cooperative: bool = False

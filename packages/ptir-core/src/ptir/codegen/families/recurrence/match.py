@@ -8,12 +8,14 @@ token is the rule as it is written.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
-from ptir.codegen.expressions.expr import Apply, Coordinate, Expr, as_index, constant, select
-from ptir.codegen.expressions.index import Index
+from ptir.codegen.expressions.expr import Apply, Coordinate, Expr, Var, as_index, constant, select
+from ptir.codegen.expressions.index import Index, number
 from ptir.codegen.fusion.graph import Graph
-from ptir.codegen.kernel_ir.conditions import less
+from ptir.codegen.kernel_ir.conditions import all_of, less
+from ptir.codegen.kernel_ir.values import Read
 from ptir.codegen.schedules.epilogue import HeroKernel
 from ptir.codegen.schedules.kernel import EmitContext, Fusion
 from ptir.types import F32, I32
@@ -44,6 +46,14 @@ class Rule(HeroKernel):
         _, self.heads, _, self.V = self.graph.type(self.v).shape
         self.shared = self.heads // H
         self.lanes = context.dialect.lanes
+
+    first: Index
+    """The first token of the chunk at hand."""
+    size = CHUNK
+    """Tokens of a chunk."""
+    near, far, remains, since, rates = "near", "far", "left", "since", "rate"
+    """Arrays of a chunk: what an error takes from a later one and gives a query, and what of it
+    stays at the end; what is left of the matrix at each token; the tokens' rates."""
 
     @property
     def work(self) -> int:
@@ -93,6 +103,69 @@ class Rule(HeroKernel):
         at = self.token(place)
         flat = ((self.row * self.heads + self.head) * self.T + at) * self.V + column
         self.writer.store(self.seen, F32, flat, found)
+
+    def array(self, name: str, at: Index, wide: bool = False) -> Expr:
+        """An element of an array, or one per lane, as it is now."""
+        return self.writer.let(Read(F32, name, at, wide and self.lanes > 1))
+
+    def widened(self, value: Expr) -> Expr:
+        """A scalar in every lane, where there are lanes."""
+        return value if self.writer.lane is None else self.writer.widened(value)
+
+    def valued(self, expr: Expr) -> Expr:
+        """The value of an expression, in every lane where there are lanes."""
+        return self.writer.scalar(expr) if self.writer.lane is None else self.writer.wide(expr)
+
+    def errors(self, column: Index, product: Callable[[int], Expr]) -> list[Var]:
+        """The errors of the chunk's tokens, each behind those before; stores what is seen.
+
+        ``product`` gives those of the matrix with the chunk's keys, then with its queries.
+        """
+        writer, errors = self.writer, list[Var]()
+        for t in range(self.size):
+            place = self.first + t
+            error = writer.declare(self.widened(constant(F32, 0.0)), f"error{t}")
+            with writer.when(less(place, self.real)):
+                known = self._sum(t, product(t), self.near, errors)
+                off = self.value(place, column) - known
+                writer.assign(error, self.valued(off * self.array(self.rates, number(t))))
+            errors.append(error)
+            seen = self._sum(t, product(self.size + t), self.far, errors)
+            ragged = [less(place, self.T)] if place.high >= self.T else []
+            with writer.when(self.gives(*ragged)):
+                self.give(place, column, seen)
+        return errors
+
+    def gives(self, *conditions: Expr) -> Expr | None:
+        """Where the thread stores what a token sees, under conditions."""
+        return all_of(conditions)
+
+    def _sum(self, t: int, product: Expr, weights: str, errors: list[Var]) -> Var:
+        """A product with what is left of the matrix, and what the errors so far add to it."""
+        writer, since = self.writer, self.array(self.since, number(t))
+        sum = writer.declare(writer.apply("mul", F32, product, since))
+        for s, error in enumerate(errors):
+            writer.add_product(sum, error, self.array(weights, number(t * self.size + s)))
+        return sum
+
+    def change(self, errors: list[Var]) -> Callable[[Expr, Callable[[int], Expr]], Var]:
+        """What gives an element of the matrix behind the chunk: of the one before, and of the keys.
+
+        The matrix decays, and the keys' parts of all errors are added.
+        """
+        writer, kept = self.writer, self.array(self.since, number(self.size - 1))
+        added = [
+            writer.let(writer.apply("mul", F32, error, self.array(self.remains, number(s))))
+            for s, error in enumerate(errors)
+        ]
+
+        def changed(held: Expr, key: Callable[[int], Expr]) -> Var:
+            sum = writer.declare(writer.apply("mul", F32, held, kept))
+            for s, error in enumerate(added):
+                writer.add_product(sum, error, key(s))
+            return sum
+
+        return changed
 
     def in_state(self, i: Index, column: Index) -> Index:
         """Where an element of the head's matrix lies in memory."""

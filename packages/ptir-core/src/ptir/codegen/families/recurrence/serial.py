@@ -15,7 +15,6 @@ from ptir.codegen.expressions.expr import Apply, Expr, Load, Var, constant, sele
 from ptir.codegen.expressions.index import Axis, Index, axis, number, unravel_index
 from ptir.codegen.families.recurrence.match import CHUNK, Rule
 from ptir.codegen.kernel_ir.conditions import less
-from ptir.codegen.kernel_ir.values import Read
 from ptir.codegen.schedules.kernel import EmitContext, Fusion, Kernel, finish_kernel, scratch_value
 from ptir.types import F32, TensorType
 
@@ -53,14 +52,6 @@ class _Serial(Rule):
             body(part)
         memory = (TensorType(F32, (workgroups * scratch,)),) if scratch else ()
         return finish_kernel(self.fusion, self.writer, workgroups, memory)
-
-    def array(self, name: str, at: Index, wide: bool = False) -> Expr:
-        """An element of a private array, or one per lane, as it is now."""
-        return self.writer.let(Read(F32, name, at, wide and self.lanes > 1))
-
-    def widened(self, value: Expr) -> Expr:
-        """A scalar in every lane, where there are lanes."""
-        return value if self.writer.lane is None else self.writer.widened(value)
 
     def each_column(self, body: Callable[[Index], None]) -> None:
         """Call ``body`` with every column: vectors of neighbours, then single ones."""
@@ -134,13 +125,10 @@ class _Token(_Serial):
         error = writer.declare(self.widened(constant(F32, 0.0)))
         with writer.when(less(number(0), self.real)):
             off = self.value(number(0), column) - key * decay
-            writer.assign(error, self._valued(off * rate))
+            writer.assign(error, self.valued(off * rate))
         writer.put("ks", column, error)
         seen = query * decay + error * both
         self.give(number(0), column, seen)
-
-    def _valued(self, expr: Expr) -> Expr:
-        return self.writer.wide(expr) if self._is_wide else self.writer.scalar(expr)
 
     def _change(self, i: Index, decay: Expr) -> None:
         """Let a row of the matrix decay, and add the key's part of every error."""
@@ -269,11 +257,7 @@ class _Chunks(_Serial):
                 writer.put("m", number(key * BOTH + vector) + lane, sum)
 
     def _weigh(self) -> None:
-        """What is left of each token until another: by it products of keys are multiplied.
-
-        ``near`` is what an error takes from a later one, ``far`` what it gives a query, ``left``
-        what of it stays at the end; ``since`` is what is left of the matrix at each token.
-        """
+        """What is left of each token until another: by it products of keys are multiplied."""
         writer, s, t = self.writer, axis("s", CHUNK), axis("t", CHUNK)
         with writer.each("s", CHUNK):
             after = writer.declare(constant(F32, 1.0), "after")
@@ -295,7 +279,7 @@ class _Chunks(_Serial):
         """The products of the matrix, the errors of the chunk, and what these change."""
         for strip in self._strips(BOTH):
             self._products(strip, place)
-        errors = self._errors(column)
+        errors = self.errors(column, self._product)
         with self.writer.when(less(self.first, self.real)):
             self._change(place, errors)
 
@@ -315,49 +299,19 @@ class _Chunks(_Serial):
     def _scratch(self) -> int:
         return scratch_value(self.fusion, 0)
 
+    def _product(self, row: int) -> Expr:
+        """The product with a key or a query."""
+        return self.array("p", number(row * self.lanes), self.writer.lane is not None)
+
     def _kept(self, row: int) -> Index:
         """Where the product with a key or a query is."""
         lane = number(0) if self.writer.lane is None else axis("lane", self.lanes)
         return number(row * self.lanes) + lane
 
-    def _errors(self, column: Index) -> list[Var]:
-        """The errors of the chunk's tokens, each behind those before; stores what is seen."""
-        writer, errors = self.writer, list[Var]()
-        for t in range(CHUNK):
-            place = self.first + t
-            error = writer.declare(self.widened(constant(F32, 0.0)), f"error{t}")
-            with writer.when(less(place, self.real)):
-                known = self._sum(t, 0, "near", errors)
-                off = self.value(place, column) - known
-                scaled = off * self.array("rate", number(t))
-                writer.assign(error, writer.wide(scaled) if writer.lane else writer.scalar(scaled))
-            errors.append(error)
-            seen = self._sum(t, CHUNK, "far", errors)
-            with writer.when(less(place, self.T) if place.high >= self.T else None):
-                self.give(place, column, seen)
-        return errors
-
-    def _sum(self, t: int, begin: int, weights: str, errors: list[Var]) -> Var:
-        """A product with what is left of the matrix, and what the errors so far add to it."""
-        writer = self.writer
-        product = self.array("p", number((begin + t) * self.lanes), writer.lane is not None)
-        since = self.array("since", number(t))
-        sum = writer.declare(writer.apply("mul", F32, product, since))
-        for s, error in enumerate(errors):
-            writer.add_product(sum, error, self.array(weights, number(t * CHUNK + s)))
-        return sum
-
     def _change(self, place: Index, errors: list[Var]) -> None:
         """Let the matrix decay, and add the keys' parts of all errors."""
-        writer, i = self.writer, axis("i", self.K)
-        kept = self.array("since", number(CHUNK - 1))
-        added = [
-            writer.let(writer.apply("mul", F32, error, self.array("left", number(s))))
-            for s, error in enumerate(errors)
-        ]
-        with writer.each("i", self.K):
+        writer, changed = self.writer, self.change(errors)
+        with writer.each("i", self.K) as i:
             held = writer.value(Load(F32, self._scratch, self._held(place, i)))
-            sum = writer.declare(writer.apply("mul", F32, held, kept))
-            for s, error in enumerate(added):
-                writer.add_product(sum, error, self.array("x", i * BOTH + s))
+            sum = changed(held, lambda s: self.array("x", i * BOTH + s))
             writer.store(self._scratch, F32, self._held(place, i), sum)
