@@ -55,6 +55,8 @@ class Family:
     """The composites that it takes whole, and when not."""
     measured: tuple[Literal["serial", "coop"], ...] = ()
     """The schedules whose tiles are measured with its kernels (``codegen.tuning.tune``)."""
+    panels: bool = False
+    """Whether its kernels read packed weights panel by panel, not element by element."""
     emit: str = ""
     """Where ``emit(fusion, context)``, the serial kernel, is; in ``module`` where empty."""
     emit_cooperative: str = ""
