@@ -1,4 +1,4 @@
-"""No wide values: those of one lane, as ``Dialect.scalar`` has them written, become scalars."""
+"""No wide values: those of one lane, as ``Language.scalar`` has them written, become scalars."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Lanes(Rewriter):
         if len(one.parts) != 1:
             raise UnsupportedError(
                 f"a value of {len(one.parts)} lanes: the language has scalars only; write the"
-                " kernel for a dialect of one lane (Dialect.scalar)"
+                " kernel for a dialect of one lane (Language.scalar)"
             )
         return self.expr(one.parts[0])
 

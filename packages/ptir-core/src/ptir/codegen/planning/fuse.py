@@ -215,11 +215,7 @@ def _deep(graph: Graph, stored: set[int], claimed: set[int]) -> set[int]:
 
 
 def _settle(
-    graph: Graph,
-    position: int,
-    stored: set[int],
-    consumers: dict[int, set[int]],
-    claimed: set[int],
+    graph: Graph, position: int, stored: set[int], consumers: dict[int, set[int]], claimed: set[int]
 ) -> None:
     """Decide about the values of one instruction that no hero claimed; readers are settled."""
     made = graph.block.instructions[position]
@@ -237,11 +233,7 @@ def _settle(
 
 
 def _live_readers(
-    graph: Graph,
-    value: int,
-    stored: set[int],
-    consumers: dict[int, set[int]],
-    claimed: set[int],
+    graph: Graph, value: int, stored: set[int], consumers: dict[int, set[int]], claimed: set[int]
 ) -> list[Instruction]:
     """The instructions that no hero claimed, read a value and are computed for some kernel."""
     return [

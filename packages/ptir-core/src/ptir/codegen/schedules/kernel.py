@@ -54,11 +54,7 @@ class Fusion:
 
 
 def alone(
-    family: str,
-    graph: Graph,
-    position: int,
-    exact: tuple[Value, ...] = (),
-    in_place: bool = False,
+    family: str, graph: Graph, position: int, exact: tuple[Value, ...] = (), in_place: bool = False
 ) -> Fusion:
     """The fusion of one instruction; its result may be written over its first operand."""
     made, results = graph.block.instructions[position], graph.results[position]

@@ -51,11 +51,7 @@ class Tile:
     workgroup_size: Final = SIDE * SIDE
 
     def __init__(
-        self,
-        context: EmitContext,
-        writer: Writer,
-        dtype: DType,
-        sizes: tuple[int, int, int],
+        self, context: EmitContext, writer: Writer, dtype: DType, sizes: tuple[int, int, int]
     ) -> None:
         """``sizes`` are rows, columns and depth."""
         self.writer, self.dtype = writer, dtype

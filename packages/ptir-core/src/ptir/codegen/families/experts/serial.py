@@ -83,10 +83,7 @@ class Experts(Gemv):
         first, last = writer.work_range(items, workgroups)
         self._declare_arrays(1 if is_single else self.sizes[0])
         with writer.each("e", items, first, last) as e:
-            run, line = (
-                writer.let_index(at, size)
-                for at, size in zip(unravel_index(e, sizes), sizes, strict=True)
-            )
+            run, line = map(writer.let_index, unravel_index(e, sizes), sizes)
             self.begin = run * self.run
             if is_single:
                 self._weights_of(Coordinate(I32, self._expert(line)))

@@ -212,10 +212,7 @@ class SlicedGemm(Grouped, Gemm):
         writer, group = self.writer, axis("h", self.groups)
         for p in range(panels):
             output = (panel + p) * LANES + axis("lane", LANES)
-            with (
-                writer.each("h", self.groups),
-                writer.lanes(Axis("lane", LANES)),
-            ):
+            with writer.each("h", self.groups), writer.lanes(Axis("lane", LANES)):
                 for n, float_of in enumerate(self._floats):
                     found = float_of(self.builder, output, group)
                     writer.store(self._float(n), F32, self._placed(p, group, self.groups), found)

@@ -48,10 +48,8 @@ class ImageRounding(HeroKernel):
         writer, count = self.writer, self.images * self.rows
         workgroups = self.context.workgroups(count, count * self.columns * self.channels * WORK)
         with writer.each("q", count, *writer.work_range(count, workgroups), no_unroll=True) as q:
-            places = unravel_index(q, (self.images, self.rows))
             sizes = self.images, self.rows
-            image, row = (self._named(at, size) for at, size in zip(places, sizes, strict=True))
-            self._row(image, row)
+            self._row(*map(self._named, unravel_index(q, sizes), sizes))
         return finish_kernel(self.fusion, writer, workgroups)
 
     def _row(self, image: Index, row: Index) -> None:

@@ -69,10 +69,7 @@ def emit(fusion: Fusion, context: EmitContext) -> Kernel:
 
 
 def round_group(
-    writer: Writer,
-    size: int,
-    element: Callable[[Index], Expr],
-    put: Callable[[Index, Expr], None],
+    writer: Writer, size: int, element: Callable[[Index], Expr], put: Callable[[Index, Expr], None]
 ) -> tuple[Expr, Expr]:
     """Round one group of ``size`` elements; gives its scale and the sum of its values.
 
@@ -89,9 +86,7 @@ def round_group(
         writer.assign(most, writer.wide(Apply(I32, "max", size_of, most)))
     greatest = Apply(F32, "bits", writer.reduce_lanes("max", most))
     factor = select(
-        compare("gt", greatest, LEAST),
-        constant(F32, MOST) / greatest,
-        constant(F32, 0.0),
+        compare("gt", greatest, LEAST), constant(F32, MOST) / greatest, constant(F32, 0.0)
     )
     scale = writer.let(writer.scalar(_scale(greatest)))
     step = writer.let(writer.scalar(factor))
