@@ -24,9 +24,12 @@ from ptir.codegen.kernel_ir.nodes import (
     While,
 )
 from ptir.codegen.kernel_ir.values import Lane, Read, ShuffleXor, Splat, Word
-from ptir.codegen.kernel_ir.verify import illegal
-from ptir.codegen.lowering import bindings, longs, narrow, specials
+from ptir.codegen.kernel_ir.verify import faults
+from ptir.codegen.lowering import bindings
+from ptir.codegen.lowering.longs import Longs
+from ptir.codegen.lowering.narrow import Narrow
 from ptir.codegen.lowering.rewriting import Body
+from ptir.codegen.lowering.specials import HIDDEN, Specials
 from ptir.codegen.lowering.table import EVERYTHING, LOWERINGS, lowered, remaining
 from ptir.codegen.wgsl.render import module
 from ptir.errors import UnsupportedError
@@ -107,7 +110,7 @@ def wrong(given: Body) -> str:
 
 
 def test_every_row_has_a_kernel() -> None:
-    assert LACKING.keys() | REFUSED.keys() == EVERYTHING == {row.lack for row in LOWERINGS}
+    assert LACKING.keys() | REFUSED.keys() == EVERYTHING == set(LOWERINGS)
     assert not LACKING.keys() & REFUSED.keys()
 
 
@@ -138,7 +141,7 @@ def test_what_nothing_stands_for_is_refused(lack: str) -> None:
 @pytest.mark.parametrize("lack", LACKING)
 def test_what_is_lowered_is_legal(lack: str) -> None:
     made = lowered(LACKING[lack], EVERYTHING)
-    assert illegal(made.statements, made.arguments, 1, 1, {}) == []
+    assert faults(made.statements, made.arguments, 1, 1, {}) == []
 
 
 @pytest.mark.parametrize("lack", LACKING)
@@ -158,7 +161,7 @@ def test_several_lanes_are_refused() -> None:
 
 
 def test_bytes_are_written_as_bits_of_a_word_that_others_share() -> None:
-    made = narrow.without(moved(I8, Const(I8, -1)))
+    made = Narrow.without(moved(I8, Const(I8, -1)))
     (store,) = (one for one in made.statements if not isinstance(one, Let))
     assert isinstance(store, StorePacked) and store.memory == "to" and store.at == ITEM // 4
     assert [(a.name, a.dtype) for a in made.arguments] == [("b", U32), ("to", U32)]
@@ -166,7 +169,7 @@ def test_bytes_are_written_as_bits_of_a_word_that_others_share() -> None:
 
 def test_bytes_of_an_array_of_ones_own_are_written_with_the_word() -> None:
     given = body(Array("kept", U32, 4), Store(I8, "kept", ITEM % 4, Const(I8, 1)))
-    made = narrow.without(given).statements
+    made = Narrow.without(given).statements
     assert isinstance(made[-1], Store) and made[-1].dtype == U32
     assert not any(isinstance(one, StorePacked) for one in made)
 
@@ -174,7 +177,7 @@ def test_bytes_of_an_array_of_ones_own_are_written_with_the_word() -> None:
 def test_halves_of_a_long_change_together() -> None:
     """The sum's carry is of what was there before either half is assigned."""
     begun = Declare((L,), (Const(I64, 2**32 - 1),))
-    made = longs.without(body(begun, Assign(L, Apply(I64, "add", L, L)))).statements
+    made = Longs.without(body(begun, Assign(L, Apply(I64, "add", L, L)))).statements
     first = next(n for n, one in enumerate(made) if isinstance(one, Assign))
     assert all(isinstance(one, Assign) for one in made[first:]) and len(made[first:]) == 2
     assert made[0] == Declare(
@@ -184,7 +187,7 @@ def test_halves_of_a_long_change_together() -> None:
 
 def test_the_low_word_is_the_index() -> None:
     place = dynamic(Read(I64, "at", HERE), 0, 9)
-    made = longs.without(body(Store(F32, "to", place, Const(F32, 1.0)), at=I64, to=F32))
+    made = Longs.without(body(Store(F32, "to", place, Const(F32, 1.0)), at=I64, to=F32))
     (store,) = made.statements[-1:]
     assert isinstance(store, Store) and remaining(made, {"64-bit integers"}) == []
 
@@ -194,16 +197,16 @@ def test_what_a_condition_needs_is_computed_in_every_turn() -> None:
     wide = Apply(I64, "convert", turn)
     enough = Apply(BOOL, "lt", Apply(I64, "mul", wide, wide), Const(I64, 50))
     after = Apply(I32, "add", turn, Const(I32, 1))
-    made = longs.without(body(While(turn, Const(I32, 0), enough, after, ())))
+    made = Longs.without(body(While(turn, Const(I32, 0), enough, after, ())))
     (loop,) = made.statements
     assert isinstance(loop, While) and loop.condition == Const(BOOL, 1)
     assert isinstance(loop.body[0], Let), "in the loop, not in front of it"
 
 
 def test_infinities_are_bits_beside_a_variable() -> None:
-    made = specials.without(moved(F32, Const(F32, math.inf))).statements
-    assert made[0] == Declare((specials.HIDDEN,), (Const(U32, 0),))
-    assert specials.remaining(Body(made, ())) == []
+    made = Specials.without(moved(F32, Const(F32, math.inf))).statements
+    assert made[0] == Declare((HIDDEN,), (Const(U32, 0),))
+    assert Specials.remaining(Body(made, ())) == []
 
 
 # --- buffers ---

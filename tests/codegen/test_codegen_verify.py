@@ -30,7 +30,7 @@ from ptir.codegen.kernel_ir.nodes import (
     While,
 )
 from ptir.codegen.kernel_ir.values import Gather, Lane, Read, ShuffleXor, Splat, Word
-from ptir.codegen.kernel_ir.verify import faults, illegal
+from ptir.codegen.kernel_ir.verify import faults
 from ptir.errors import VerifyError
 from ptir.functional import softmax
 from ptir.types import BF16, BOOL, DTYPES, F32, I32, U8, U32, DType
@@ -78,7 +78,7 @@ GOOD: tuple[Statement, ...] = (
 
 
 def found(*statements: Statement, members: int = 1) -> list[str]:
-    return illegal(statements, ARGUMENTS, members, LANES, BYTES)
+    return [one.rule for one in faults(statements, ARGUMENTS, members, LANES, BYTES)]
 
 
 def test_a_legal_kernel_is_legal() -> None:

@@ -9,13 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from paper import optimized
-from wgpu_backend import (
-    DEVICE,
-    PaperWgslBackend,
-    refused,
-    required,
-    target,
-)
+from wgpu_backend import DEVICE, PaperWgslBackend, refused, required, target
 
 import gate
 import ptir
@@ -27,7 +21,7 @@ from ptir.codegen.expressions.expr import Apply, Const, Coordinate, Var
 from ptir.codegen.expressions.index import axis
 from ptir.codegen.kernel_ir.nodes import Array, Barrier, If, Let, Store
 from ptir.codegen.kernel_ir.values import Read
-from ptir.codegen.kernel_ir.verify import illegal
+from ptir.codegen.kernel_ir.verify import faults
 from ptir.codegen.lowering.rewriting import Body
 from ptir.codegen.lowering.table import remaining
 from ptir.codegen.wgsl import render
@@ -86,7 +80,7 @@ def test_naga_takes_every_kernel_of_the_models(
         assert refused(source) == ""
     assert len(lowered_bodies) >= len(entries)
     for members, body in lowered_bodies:
-        assert illegal(body.statements, body.arguments, members, 1, {}) == []
+        assert faults(body.statements, body.arguments, members, 1, {}) == []
         assert remaining(body, Wgsl.lacks, Wgsl().max_buffers) == []
 
 
@@ -278,7 +272,7 @@ def test_members_write_parts_of_words_that_they_share(name: str) -> None:
         If(few, (Store(U32, "b1", item * words + place, Read(U32, "near", place)),)),
     )
     arguments = (Argument("b0", dtype, False), Argument("b1", U32, True))
-    assert illegal(statements, arguments, members, 1, {}) == []
+    assert faults(statements, arguments, members, 1, {}) == []
     made = module("k", statements, arguments, items, members, Wgsl.lacks, 8)
     assert f"var<workgroup> k_near: array<atomic<u32>, {words}>;" in made.text
     assert "atomicOr(&k_near[" in made.text and "atomicLoad(&k_near[" in made.text

@@ -115,7 +115,7 @@ def test_tuning_measures_kernels_of_groups_and_keeps_the_fastest_sizes(
         seen.append((kernel.family, len(kernel.launches)))
         right = case.kernel(wanted)
         texts = [
-            [(k.body, k.workgroups, k.workgroup_size) for k in one.launches]
+            [(k.code.text, k.workgroups, k.workgroup_size) for k in one.launches]
             for one in (kernel, right)
         ]
         return 1.0 if texts[0] == texts[1] else 2.0

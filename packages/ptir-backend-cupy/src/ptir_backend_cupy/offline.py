@@ -88,10 +88,6 @@ class OfflineBackend(KernelBackend):
         return Target(self, self.devices()[0])
 
 
-HOT: Final = frozenset(("linear", "attention", "row_reduction", "matmul", "cache"))
-"""The families that time goes into."""
-
-
 @dataclass(frozen=True)
 class Row:
     """A kernel of a source file, and what it takes on an architecture."""
@@ -105,11 +101,6 @@ class Row:
     def family(self) -> str:
         """The family of the kernel: its name without its number."""
         return self.kernel.rpartition("_")[0]
-
-    @property
-    def is_hot(self) -> bool:
-        """Whether it is of a family that time goes into."""
-        return self.family in HOT
 
 
 def rows(device: OfflineDevice) -> Iterator[Row]:

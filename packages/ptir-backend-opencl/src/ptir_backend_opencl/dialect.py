@@ -265,13 +265,7 @@ class OpenCLC(CLike):
         return super().load(dtype, width, buffer, index)
 
     def store(
-        self,
-        dtype: DType,
-        width: int,
-        buffer: str,
-        index: str,
-        text: str,
-        space: str = "__global ",
+        self, dtype: DType, width: int, buffer: str, index: str, text: str, space: str = "__global "
     ) -> str:
         """Halves are stored as words; vectors of narrow types may be ours."""
         half = dtype == F16  # PoCL's wide vstore_half faults where lines are not aligned

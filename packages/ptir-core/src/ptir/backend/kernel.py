@@ -138,12 +138,8 @@ class ChangingVectors:
     value: str
 
 
-class Dialect(ABC):
-    """How a C-like language is spelled. Texts are expressions unless said otherwise.
-
-    Values of f16 and bf16 are carried as f32; bool is carried as a 32-bit mask, 0 or all ones.
-    ``width`` is 1 or a number of lanes.
-    """
+class Language(ABC):
+    """What the generator asks of any language before it writes a kernel for it."""
 
     name: str
     lanes: int = 16
@@ -167,6 +163,34 @@ class Dialect(ABC):
     def whole_kernel(self, kernel: WholeKernel, name: str) -> str | None:
         """A whole kernel in a language that is no relative of C; None where texts are joined."""
         return None
+
+    def reduce_lanes(self, op: str, dtype: DType, text: str) -> str | None:
+        """All lanes of a wide variable combined: lane i with lane i + half, until one is left.
+
+        ``op`` is a scalar op. None where that is to be written out lane by lane.
+        """
+        return None
+
+    def scalar(self) -> Self:
+        """The same with wide values of one lane, which are scalars: for cooperative schedules.
+
+        A dialect's ``splat``, ``gathered`` and ``lane`` of one lane are the scalar itself.
+        """
+        made = copy(self)
+        made.lanes = 1
+        return made
+
+    @abstractmethod
+    def prelude(self) -> str:
+        """What stands before the kernels of a source file."""
+
+
+class Dialect(Language):
+    """How a C-like language is spelled. Texts are expressions unless said otherwise.
+
+    Values of f16 and bf16 are carried as f32; bool is carried as a 32-bit mask, 0 or all ones.
+    ``width`` is 1 or a number of lanes.
+    """
 
     @abstractmethod
     def type(self, dtype: DType, width: int = 1) -> str:
@@ -195,13 +219,6 @@ class Dialect(ABC):
         ``dtype`` is the result's type and ``of`` the first operand's. Integers wrap: where a
         language leaves the overflow of signed ones open, they are computed as unsigned.
         """
-
-    def reduce_lanes(self, op: str, dtype: DType, text: str) -> str | None:
-        """All lanes of a wide variable combined: lane i with lane i + half, until one is left.
-
-        ``op`` is a scalar op. None where that is to be written out lane by lane.
-        """
-        return None
 
     @abstractmethod
     def load(self, dtype: DType, width: int, buffer: str, index: str) -> str:
@@ -266,19 +283,6 @@ class Dialect(ABC):
         declared = "\n".join(f"  const int {what} = {text};" for what, text in numbers)
         return f"{head} {{\n{declared}\n{body}\n}}"
 
-    def scalar(self) -> Self:
-        """The dialect with wide values of one lane, which are scalars: for cooperative schedules.
-
-        ``splat``, ``gathered`` and ``lane`` of one lane are the scalar itself.
-        """
-        made = copy(self)
-        made.lanes = 1
-        return made
-
-    @abstractmethod
-    def prelude(self) -> str:
-        """What stands before the kernels of a source file."""
-
 
 @dataclass(frozen=True)
 class Traits:
@@ -329,7 +333,7 @@ class KernelDevice(ABC):
     """One device: memory, builds and launches. Raises only errors of ``ptir.errors``."""
 
     traits: Traits
-    dialect: Dialect
+    dialect: Language
     partitioning: Literal["never", "cheaper", "always"] = "never"
     """When programs are partitioned among its units as workers (``record_partitioned``): never,
     where that is cheaper by ``codegen.partitioned.rule``, or wherever it can be."""

@@ -40,7 +40,7 @@ from ptir.codegen.expressions.unpacked import UNPACK
 from ptir.codegen.launching.control import Host, HostProgram, is_cut
 from ptir.codegen.launching.launches import Apart, KernelProgram
 from ptir.codegen.launching.memory import DeviceBuffer, Pool
-from ptir.codegen.launching.steps import Step, step_of
+from ptir.codegen.launching.steps import Launch, step_of
 from ptir.codegen.planning.support import refusal
 from ptir.codegen.schedules.schedules import schedule_refusal
 from ptir.codegen.tuning.recorder import Recorded
@@ -282,7 +282,7 @@ class KernelBackend(Backend):
 
         named = any(call.kernel for call in artifact.commands)
         binary = built(device, artifact.source) if named else None
-        steps: list[Step] = []
+        steps: list[Launch] = []
         counters: list[DeviceBuffer] = []
         for call in artifact.commands:
             step = step_of(device, binary, call)
@@ -294,19 +294,8 @@ class KernelBackend(Backend):
                     step.bind(position, counters[-1].memory)
             steps.append(step)
         held = (*arenas, *constants, *counters, *parts.values())
-        return KernelProgram(
-            program,
-            device,
-            opened.pool,
-            opened.stats,
-            steps,
-            artifact.outputs,
-            held,
-            artifact.counts,
-            artifact.partitioning,
-            apart,
-            staged,
-        )
+        made = program, device, opened.pool, opened.stats
+        return KernelProgram(*made, artifact, steps, held, apart, staged)
 
     def _artifact(
         self,

@@ -15,7 +15,7 @@ from ptir.codegen.planning.deduplicate import write_kernels
 from ptir.codegen.planning.fuse import FusionPlan, fuse
 from ptir.codegen.planning.persistent import PersistentKernel, persistent_kernels, phases
 from ptir.codegen.planning.plan import MemoryPlan, plan_memory
-from ptir.codegen.schedules.kernel import Kernel, scratch_value
+from ptir.codegen.schedules.kernel import Kernel
 from ptir.errors import UnsupportedError, VerifyError
 from ptir.ir.program import Block, Instruction
 from ptir.switches import switched_on
@@ -76,26 +76,18 @@ class Compiled:
 
     def _owned_bytes(self, place: BufferSlot) -> int:
         """The bytes of a memory that is the program's own: a whole allocation of the arena."""
-        return (
-            min(self.max_allocation, self.plan.arena - place.number) if place.kind == "arena" else 0
-        )
+        left = self.plan.arena - place.number
+        return min(self.max_allocation, left) if place.kind == "arena" else 0
 
     def _copies(self, steps: range) -> Iterator[Command]:
         for copy in (copy for step in steps for copy in self.plan.copies[step]):
             if copy.nbytes:
-                yield Command(
-                    "",
-                    0,
-                    (
-                        BufferBinding(copy.source, copy.nbytes),
-                        BufferBinding(copy.target, copy.nbytes),
-                    ),
-                )
+                ends = (BufferBinding(place, copy.nbytes) for place in (copy.source, copy.target))
+                yield Command("", 0, tuple(ends))
 
     def _nbytes(self, kernel: Kernel, value: int) -> int:
         """The bytes behind an argument of a kernel."""
-        scratch = {scratch_value(kernel.fusion, n): type for n, type in enumerate(kernel.scratch)}
-        type = scratch[value] if value in scratch else self.fused.graph.type(value)
+        type = kernel.scratch_types.get(value) or self.fused.graph.type(value)
         return max(1, type.nbytes)
 
 
@@ -147,7 +139,7 @@ def _check_sizes(plan: FusionPlan, kernels: Sequence[Kernel | None], largest: in
 def _verify(plan: FusionPlan, kernels: Sequence[Kernel | None]) -> None:
     """Raise ``VerifyError`` for a kernel that is not legal."""
     for kernel in (each for one in kernels if one is not None for each in one.launches):
-        scratch = {scratch_value(kernel.fusion, n): t for n, t in enumerate(kernel.scratch)}
+        scratch = kernel.scratch_types
         types = (scratch.get(v) or plan.graph.type(v) for v in kernel.values if v >= 0 or scratch)
         nbytes = {a.name: t.nbytes for a, t in zip(kernel.arguments, types, strict=False)}
         if problems := kernel.code.faults(kernel.workgroup_size, nbytes):

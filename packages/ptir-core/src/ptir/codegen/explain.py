@@ -86,16 +86,13 @@ def _inlined(plan: FusionPlan, fusion: Fusion) -> set[int]:
     Some it need not compute because it reads what lies behind: the panels of a weight.
     """
     graph, own = plan.graph, fusion.all_instructions
-    found: set[int] = set()
-    pending = [v for position in own for v in graph.block.instructions[position].operands]
-    while pending:
-        value = pending.pop()
-        position = graph.maker.get(value)
-        if position is None or plan.is_stored(value) or position in found | own:
-            continue
-        found.add(position)
-        pending.extend(graph.block.instructions[position].operands)
-    return found
+    read = (v for position in own for v in graph.block.instructions[position].operands)
+
+    def is_inlined(value: int) -> bool:
+        return not plan.is_stored(value) and graph.maker[value] not in own
+
+    behind = graph.walk(*read, enters=is_inlined)
+    return {graph.maker[value] for value in behind if is_inlined(value)}
 
 
 def _written(plan: FusionPlan, fusion: Fusion, value: int) -> Access:

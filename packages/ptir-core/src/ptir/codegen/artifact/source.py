@@ -56,23 +56,19 @@ class SourceFile:
         return self._phases[kernel.code]
 
     def _numbered(self, kernel: Kernel) -> int:
-        code, primitives = phase(kernel.code), self.dialect.persistent
-        assert primitives is not None
+        code = phase(kernel.code)
         said = code.arguments, code.preamble_text, code.body_text
         if said not in self._numbers:
             name = f"{kernel.family}_phase_{len(self._numbers)}"
             self._numbers[said] = len(self._functions)
             self._functions.append((name, kernel.arguments))
-            self.texts.append(device_function(self.dialect, primitives, name, code))
+            self.texts.append(device_function(self.dialect, name, code))
         return self._numbers[said]
 
     def persistent_kernel(self, persistent: PersistentKernel, made: Sequence[Phase]) -> str:
         """The name of a persistent kernel, which is written here."""
-        primitives, name = self.dialect.persistent, f"chain_{self._persistent}"
-        assert primitives is not None
-        text = persistent_text(
-            self.dialect, primitives, name, persistent, made, self._functions, self.workers
-        )
+        name, functions = f"chain_{self._persistent}", self._functions
+        text = persistent_text(self.dialect, name, persistent, made, functions, self.workers)
         self.texts.append(text)
         self._persistent += 1
         return name

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from ptir.codegen.expressions.expr import Apply, Coordinate, Expr, compare, constant, select
+from ptir.codegen.expressions.expr import Apply, Coordinate, Expr, compare, select
 from ptir.codegen.expressions.index import Index
 from ptir.types import F32, I32, U32
 from ptir.weights.record import FLOATS
@@ -20,7 +20,7 @@ BIAS: Final = FLOATS[F32].bias
 def taken(word: Expr, shift: Index, bits: int) -> Expr:
     """The ``bits`` bits of a word from bit ``shift`` on."""
     amount = Apply(U32, "convert", Coordinate(I32, shift))
-    return Apply(U32, "and", Apply(U32, "shift_right", word, amount), constant(U32, greatest(bits)))
+    return (word >> amount) & greatest(bits)
 
 
 def spanning(low: Expr, high: Expr, shift: Index, bits: int) -> Expr:
@@ -30,16 +30,14 @@ def spanning(low: Expr, high: Expr, shift: Index, bits: int) -> Expr:
     """
     amount = Apply(U32, "convert", Coordinate(I32, shift))
     rest = Apply(U32, "convert", Coordinate(I32, shift * -1 + (WORD - 1)))
-    above = Apply(U32, "shift_left", Apply(U32, "shift_left", high, constant(U32, 1)), rest)
-    both = Apply(U32, "or", Apply(U32, "shift_right", low, amount), above)
-    return Apply(U32, "and", both, constant(U32, greatest(bits)))
+    return ((low >> amount) | ((high << 1) << rest)) & greatest(bits)
 
 
 def joined(units: list[Expr], bits: int) -> Expr:
     """Neighbours of ``bits`` bits, lowest first, as one number."""
     found = units[0]
     for place, unit in enumerate(units[1:], 1):
-        found = Apply(U32, "or", found, moved_up(unit, place * bits))
+        found |= moved_up(unit, place * bits)
     return found
 
 
@@ -47,7 +45,7 @@ def looked_up(values: Sequence[Expr], code: Expr) -> Expr:
     """The value of a code, of two to the power of its bits: halves, by one bit after the other."""
     found, bit = list(values), 1
     while len(found) > 1:
-        mask = compare("ne", Apply(U32, "and", code, constant(U32, bit)), constant(U32, 0))
+        mask = compare("ne", code & bit, 0)
         found = [
             low if low == high else select(mask, high, low)
             for low, high in zip(found[::2], found[1::2], strict=True)
@@ -58,4 +56,4 @@ def looked_up(values: Sequence[Expr], code: Expr) -> Expr:
 
 def moved_up(value: Expr, by: int) -> Expr:
     """A number shifted to the left."""
-    return Apply(U32, "shift_left", value, constant(U32, by)) if by else value
+    return value << by if by else value

@@ -41,8 +41,8 @@ def zero(dtype: DType) -> Const:
 def _sub(dtype: DType, a: Expr, b: Expr) -> Expr:
     """A difference; 0 - x of integers is the negation that dialects know how to write."""
     if dtype.is_integer and isinstance(a, Const) and not a.value:
-        return Apply(dtype, "neg", b)
-    return rounded(dtype, Apply(dtype, "sub", a, b))
+        return -b
+    return rounded(dtype, a - b)
 
 
 def _abs(dtype: DType, x: Expr) -> Expr:
@@ -50,44 +50,44 @@ def _abs(dtype: DType, x: Expr) -> Expr:
         return Apply(dtype, "abs", x)
     if dtype.kind == "uint":
         return x
-    return select(compare("lt", x, zero(dtype)), Apply(dtype, "neg", x), x)
+    return select(compare("lt", x, 0), -x, x)
 
 
 def _sign(dtype: DType, x: Expr) -> Expr:
     """Floats keep -0 and NaN: what is neither above nor below zero is its own sign."""
-    below = select(compare("lt", x, zero(dtype)), constant(dtype, -1), x)
+    below = select(compare("lt", x, 0), constant(dtype, -1), x)
     if dtype.kind == "uint":
         below = x
-    return select(compare("gt", x, zero(dtype)), constant(dtype, 1), below)
+    return select(compare("gt", x, 0), constant(dtype, 1), below)
 
 
 def _is_finite(dtype: DType, x: Expr) -> Expr:
-    return compare("lt", Apply(x.dtype, "abs", x), constant(x.dtype, math.inf))
+    return compare("lt", Apply(x.dtype, "abs", x), math.inf)
 
 
 def _safe_divisor(dtype: DType, a: Expr, b: Expr) -> Expr:
     """``b``, or 1 where the machine's division would trap."""
-    unsafe = compare("eq", b, zero(dtype))
+    unsafe = compare("eq", b, 0)
     if dtype.kind == "int":
-        least = compare("eq", a, constant(dtype, -(1 << (dtype.bits - 1))))
-        minus = compare("eq", b, constant(dtype, -1))
-        unsafe = Apply(BOOL, "or", unsafe, Apply(BOOL, "and", least, minus))
+        least = compare("eq", a, -(1 << (dtype.bits - 1)))
+        minus = compare("eq", b, -1)
+        unsafe = unsafe | (least & minus)
     return select(unsafe, constant(dtype, 1), b)
 
 
 def _div(dtype: DType, a: Expr, b: Expr) -> Expr:
     if dtype.is_float:
-        return rounded(dtype, Apply(dtype, "div", a, b))
+        return rounded(dtype, a / b)
     ones = constant(dtype, -1 if dtype.kind == "int" else (1 << dtype.bits) - 1)
-    quotient = Apply(dtype, "div", a, _safe_divisor(dtype, a, b))
-    return select(compare("eq", b, zero(dtype)), ones, quotient)
+    quotient = a / _safe_divisor(dtype, a, b)
+    return select(compare("eq", b, 0), ones, quotient)
 
 
 def _rem(dtype: DType, a: Expr, b: Expr) -> Expr:
     if dtype.is_float:
         return rounded(dtype, Apply(dtype, "rem", a, b))
     remainder = Apply(dtype, "rem", a, _safe_divisor(dtype, a, b))
-    return select(compare("eq", b, zero(dtype)), a, remainder)
+    return select(compare("eq", b, 0), a, remainder)
 
 
 def _pow(dtype: DType, a: Expr, b: Expr) -> Expr:
@@ -96,17 +96,17 @@ def _pow(dtype: DType, a: Expr, b: Expr) -> Expr:
     one, square, bits = constant(dtype, 1), a, b
     result: Expr = one
     for _ in range(dtype.bits):
-        odd = compare("ne", Apply(dtype, "and", bits, one), zero(dtype))
-        result = select(odd, Apply(dtype, "mul", result, square), result)
-        square = Apply(dtype, "mul", square, square)
-        bits = Apply(dtype, "shift_right", bits, one)
+        odd = compare("ne", bits & one, 0)
+        result = select(odd, result * square, result)
+        square = square * square
+        bits = bits >> one
     if dtype.kind == "uint":
         return result
-    odd = compare("ne", Apply(dtype, "and", b, one), zero(dtype))
-    minus = select(odd, a, Apply(dtype, "neg", a))
-    inverse = select(compare("eq", a, constant(dtype, -1)), minus, zero(dtype))
+    odd = compare("ne", b & one, 0)
+    minus = select(odd, a, -a)
+    inverse = select(compare("eq", a, -1), minus, zero(dtype))
     inverse = select(compare("eq", a, one), a, inverse)
-    return select(compare("lt", b, zero(dtype)), inverse, result)
+    return select(compare("lt", b, 0), inverse, result)
 
 
 def _extreme(whole: str, direction: str, zeros: str) -> Rule:
@@ -122,7 +122,7 @@ def _extreme(whole: str, direction: str, zeros: str) -> Rule:
         bits = DTYPES[f"u{max(32, dtype.bits)}"]
         both = Apply(bits, zeros, Apply(bits, "bits", a), Apply(bits, "bits", b))
         equal = Apply(dtype, "bits", both)
-        rest = select(compare("eq", a, b), equal, Apply(dtype, "add", a, b))
+        rest = select(compare("eq", a, b), equal, a + b)
         return select(compare(direction, a, b), a, select(compare(direction, b, a), b, rest))
 
     return rule
@@ -144,7 +144,7 @@ def _bounded(dtype: DType, direction: str, x: Expr, bound: Const) -> Expr:
     Adding +0 to what is bounded by +0 changes -0 alone.
     """
     found = select(compare(direction, bound, x), bound, x)
-    return found if bound.value else Apply(dtype, "add", found, bound)
+    return found if bound.value else found + bound
 
 
 maximum: Final = _extreme("max", "gt", "and")
@@ -162,7 +162,7 @@ def _shift(op: str) -> Rule:
         most = constant(dtype, dtype.bits - 1)
         inside = compare("le", amount, most)
         if dtype.kind == "int":
-            inside = Apply(BOOL, "and", inside, compare("ge", amount, zero(dtype)))
+            inside = inside & compare("ge", amount, 0)
         if op == "shift_right" and dtype.kind == "int":
             return Apply(dtype, op, x, select(inside, amount, most))
         shifted = Apply(dtype, op, x, select(inside, amount, zero(dtype)))
@@ -193,7 +193,7 @@ def cast(target: DType, x: Expr) -> Expr:
     if source == BOOL:
         return select(x, constant(target, 1), constant(target, 0))
     if target == BOOL:
-        return compare("ne", x, zero(source))
+        return compare("ne", x, 0)
     if source.is_float and target.is_integer:
         number = compare("eq", x, x)
         return select(number, Apply(target, "convert", x), zero(target))
@@ -217,13 +217,13 @@ def _shortened(x: Expr) -> Expr:
     dtype, digits = x.dtype, 24
     low = constant(dtype, (1 << (dtype.bits - digits)) - 1)
     one = constant(dtype, 1 << (dtype.bits - digits))
-    lost = compare("ne", Apply(dtype, "and", x, low), zero(dtype))
-    high = Apply(dtype, "and", x, Apply(dtype, "not", low))
-    short = Apply(dtype, "or", high, select(lost, one, zero(dtype)))
-    large = compare("ge", x, constant(dtype, 1 << digits))
+    lost = compare("ne", x & low, 0)
+    high = x & ~low
+    short = high | select(lost, one, zero(dtype))
+    large = compare("ge", x, 1 << digits)
     if dtype.kind == "int":
-        below = compare("lt", x, constant(dtype, -(1 << digits)))
-        large = Apply(BOOL, "or", large, below)
+        below = compare("lt", x, -(1 << digits))
+        large = large | below
     return select(large, short, x)
 
 
@@ -233,7 +233,7 @@ def _wide_to_odd(x: Expr) -> Expr:
     back = Apply(x.dtype, "convert", nearest)
     away = compare("gt", back, x)
     if x.dtype.kind == "int":
-        negative = compare("lt", x, zero(x.dtype))
+        negative = compare("lt", x, 0)
         away = select(negative, compare("lt", back, x), away)
     return _made_odd(nearest, away, compare("ne", back, x))
 
@@ -248,8 +248,8 @@ def _f64_to_odd(x: Expr) -> Expr:
 def _made_odd(nearest: Expr, away: Expr, inexact: Expr) -> Expr:
     """An f32 moved towards zero where it was rounded ``away``, odd where it is inexact."""
     one, none = constant(U32, 1), constant(U32, 0)
-    bits = Apply(U32, "sub", Apply(U32, "bits", nearest), select(away, one, none))
-    return Apply(F32, "bits", Apply(U32, "or", bits, select(inexact, one, none)))
+    bits = Apply(U32, "bits", nearest) - select(away, one, none)
+    return Apply(F32, "bits", bits | select(inexact, one, none))
 
 
 def _cast(target: DType, x: Expr, /, **_: Any) -> Expr:
@@ -261,11 +261,11 @@ def _bitcast(target: DType, x: Expr, /, **_: Any) -> Expr:
 
 
 def _rsqrt(dtype: DType, x: Expr) -> Expr:
-    return rounded(dtype, Apply(dtype, "div", constant(dtype, 1), Apply(dtype, "sqrt", x)))
+    return rounded(dtype, constant(dtype, 1) / Apply(dtype, "sqrt", x))
 
 
 def _reciprocal(dtype: DType, x: Expr) -> Expr:
-    return rounded(dtype, Apply(dtype, "div", constant(dtype, 1), x))
+    return rounded(dtype, constant(dtype, 1) / x)
 
 
 def _same(dtype: DType, x: Expr) -> Expr:

@@ -11,7 +11,7 @@ import struct
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, Self, TypeAlias
 
 from ptir.codegen.expressions.index import Axis, Index, axes_of, number, replaced
 from ptir.types import BF16, BOOL, F16, F32, I32, DType
@@ -102,6 +102,61 @@ class Expr:
         made.key = full
         made.wide = False
         return made, True
+
+    @classmethod
+    def _of(cls, dtype: DType, *parts: Any, wide: bool = False) -> Self:
+        """The node of a class that depends on no loop and whose fields are ``parts``, in order."""
+        made, new = cls._interned(dtype, *parts)
+        if new:
+            made.axes, made.wide = NO_AXES, wide
+            for name, part in zip(cls.__annotations__, parts, strict=True):
+                setattr(made, name, part)
+        return made  # type: ignore[no-any-return]
+
+    @property
+    def made_of(self) -> tuple[Any, ...]:
+        """What its class makes it of, behind the type where that is given."""
+        return self.key[2:]
+
+    # Ops between values of one type; a number becomes a literal of it. Nothing is decided here,
+    # as ``compare`` and ``select`` do.
+
+    def _with(self, op: str, other: Expr | float) -> Expr:
+        operand = other if isinstance(other, Expr) else constant(self.dtype, other)
+        return Apply(self.dtype, op, self, operand)
+
+    def __add__(self, other: Expr | float) -> Expr:
+        return self._with("add", other)
+
+    def __sub__(self, other: Expr | float) -> Expr:
+        return self._with("sub", other)
+
+    def __mul__(self, other: Expr | float) -> Expr:
+        return self._with("mul", other)
+
+    def __truediv__(self, other: Expr | float) -> Expr:
+        return self._with("div", other)
+
+    def __and__(self, other: Expr | float) -> Expr:
+        return self._with("and", other)
+
+    def __or__(self, other: Expr | float) -> Expr:
+        return self._with("or", other)
+
+    def __xor__(self, other: Expr | float) -> Expr:
+        return self._with("xor", other)
+
+    def __lshift__(self, other: Expr | float) -> Expr:
+        return self._with("shift_left", other)
+
+    def __rshift__(self, other: Expr | float) -> Expr:
+        return self._with("shift_right", other)
+
+    def __neg__(self) -> Expr:
+        return Apply(self.dtype, "neg", self)
+
+    def __invert__(self) -> Expr:
+        return Apply(self.dtype, "not", self)
 
 
 class _Leaf(Expr):
@@ -289,10 +344,11 @@ def as_index(expr: Expr, low: int, high: int) -> Index:
     return dynamic(expr, low, high)
 
 
-def compare(op: str, a: Expr, b: Expr) -> Expr:
+def compare(op: str, a: Expr, b: Expr | float) -> Expr:
     """``a op b`` as a mask; decided now where both are known coordinates."""
-    decided = _decided(op, a, b)
-    return Apply(BOOL, op, a, b) if decided is None else Const(BOOL, int(decided))
+    limit = b if isinstance(b, Expr) else constant(a.dtype, b)
+    decided = _decided(op, a, limit)
+    return Apply(BOOL, op, a, limit) if decided is None else Const(BOOL, int(decided))
 
 
 def _decided(op: str, a: Expr, b: Expr) -> bool | None:

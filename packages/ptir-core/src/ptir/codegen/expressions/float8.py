@@ -26,42 +26,28 @@ def from_f8(x: Expr) -> Expr:
     """An 8-bit float as f32: the bits of an f16, whose exponent may be off by a constant."""
     bits = Apply(U16, "convert", Apply(U8, "bits", x))
     if x.dtype == E5M2:
-        return Apply(F32, "convert", _half(bits, 8))
-    sign = Apply(U16, "shift_left", _masked(bits, 0x80), constant(U16, 8))
-    size = _masked(bits, 0x7F)
-    whole = Apply(U16, "or", sign, Apply(U16, "shift_left", size, constant(U16, 7)))
-    wide = Apply(F32, "convert", Apply(F16, "bits", whole))
-    scaled = Apply(F32, "mul", wide, constant(F32, 256.0))
-    return select(compare("eq", size, constant(U16, 0x7F)), constant(F32, float("nan")), scaled)
-
-
-def _half(bits: Expr, left: int) -> Expr:
-    return Apply(F16, "bits", Apply(U16, "shift_left", bits, constant(U16, left)))
-
-
-def _masked(bits: Expr, mask: int) -> Expr:
-    return Apply(bits.dtype, "and", bits, constant(bits.dtype, mask))
+        return Apply(F32, "convert", Apply(F16, "bits", bits << 8))
+    sign, size = (bits & 0x80) << 8, bits & 0x7F
+    scaled = Apply(F32, "convert", Apply(F16, "bits", sign | (size << 7))) * 256.0
+    return select(compare("eq", size, 0x7F), constant(F32, float("nan")), scaled)
 
 
 def to_f8(target: DType, x: Expr) -> Expr:
     """An f32 rounded to an 8-bit float, half to even; what is too large as ml_dtypes does."""
     bits = Apply(U32, "bits", x)
-    sign = _masked(Apply(U32, "shift_right", bits, constant(U32, 24)), 0x80)
-    size = _masked(bits, 0x7FFFFFFF)
+    sign, size = (bits >> 24) & 0x80, bits & 0x7FFFFFFF
     drop, bias = 23 - MANTISSA[target], BIAS[target]
-    odd = _masked(Apply(U32, "shift_right", size, constant(U32, drop)), 1)
-    half = Apply(U32, "add", odd, constant(U32, (1 << (drop - 1)) - 1))
-    rounded = Apply(U32, "shift_right", Apply(U32, "add", size, half), constant(U32, drop))
-    code: Expr = Apply(U32, "sub", rounded, constant(U32, (127 - bias) << MANTISSA[target]))
-    code = select(compare("ge", code, constant(U32, BEYOND[target])), _word(BEYOND, target), code)
+    half = ((size >> drop) & 1) + ((1 << (drop - 1)) - 1)
+    code = ((size + half) >> drop) - ((127 - bias) << MANTISSA[target])
+    code = select(compare("ge", code, BEYOND[target]), _word(BEYOND, target), code)
     # below the least normal number, a float whose last bit is worth the least step does it
     magic = 2.0 ** (1 - bias - MANTISSA[target] + 23)
-    moved = Apply(F32, "add", Apply(F32, "bits", size), constant(F32, magic))
-    tiny = Apply(U32, "sub", Apply(U32, "bits", moved), Apply(U32, "bits", constant(F32, magic)))
+    moved = Apply(F32, "bits", size) + magic
+    tiny = Apply(U32, "bits", moved) - Apply(U32, "bits", constant(F32, magic))
     least = constant(U32, (128 - bias) << 23)
     code = select(compare("lt", size, least), tiny, code)
-    code = select(compare("gt", size, constant(U32, 0x7F800000)), _word(NAN, target), code)
-    return Apply(target, "bits", Apply(U8, "convert", Apply(U32, "or", code, sign)))
+    code = select(compare("gt", size, 0x7F800000), _word(NAN, target), code)
+    return Apply(target, "bits", Apply(U8, "convert", code | sign))
 
 
 def _word(table: dict[DType, int], target: DType) -> Expr:

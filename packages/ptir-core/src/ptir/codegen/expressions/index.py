@@ -29,11 +29,13 @@ class Axis(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Quotient:
-    """``of // by``, rounded down, with ``by`` positive."""
-
+class _Division:
     of: Index
     by: int
+
+
+class Quotient(_Division):
+    """``of // by``, rounded down, with ``by`` positive."""
 
     @property
     def bounds(self) -> tuple[int, int]:
@@ -41,12 +43,8 @@ class Quotient:
         return self.of.low // self.by, self.of.high // self.by
 
 
-@dataclass(frozen=True)
-class Remainder:
+class Remainder(_Division):
     """``of % by``, never negative, with ``by`` positive."""
-
-    of: Index
-    by: int
 
     @property
     def bounds(self) -> tuple[int, int]:

@@ -103,8 +103,8 @@ def clamped(x: Expr, low: Expr, high: Expr) -> Expr:
 def _within(index: Index, size: int) -> Expr:
     """Whether an index lies in ``0 .. size - 1``."""
     here = Coordinate(I32, index)
-    first = compare("ge", here, constant(I32, 0))
-    last = compare("lt", here, constant(I32, size))
+    first = compare("ge", here, 0)
+    last = compare("lt", here, size)
     return both(first, last)
 
 
@@ -112,7 +112,7 @@ def both(a: Expr, b: Expr) -> Expr:
     """``a and b`` of masks."""
     if isinstance(a, Const):
         return select(a, b, constant(BOOL, 0))
-    return select(b, a, constant(BOOL, 0)) if isinstance(b, Const) else Apply(BOOL, "and", a, b)
+    return select(b, a, constant(BOOL, 0)) if isinstance(b, Const) else a & b
 
 
 def _concat(op: Operands, at: Coordinates) -> Expr:
@@ -125,7 +125,7 @@ def _concat(op: Operands, at: Coordinates) -> Expr:
         if size:
             local = limited(at[axis] - begin, size)
             piece = op.at(number, (*at[:axis], local, *at[axis + 1 :]))
-            below = compare("lt", Coordinate(I32, at[axis]), constant(I32, end))
+            below = compare("lt", Coordinate(I32, at[axis]), end)
             result = piece if result is None else select(below, piece, result)
         end = begin
     assert result is not None
@@ -143,7 +143,7 @@ def spread(
         inside = both(inside, _within(local, extent))
         local = limited(local, max(1, extent))
         if gap:
-            on = compare("eq", Coordinate(I32, local % (gap + 1)), constant(I32, 0))
+            on = compare("eq", Coordinate(I32, local % (gap + 1)), 0)
             inside = both(inside, on)
         moved.append(local // (gap + 1))
     return inside, tuple(moved)
@@ -243,8 +243,8 @@ def _dequantize(op: Operands, at: Coordinates) -> Expr:
     number: Expr = Apply(F32, "convert", value)
     if op["table"] is not None:
         number = looked_up([constant(F32, entry) for entry in op["table"]], value)
-    product = Apply(F32, "mul", number, scales[0])
-    return cast(op.type.dtype, Apply(F32, "add", product, scales[1]))
+    product = number * scales[0]
+    return cast(op.type.dtype, product + scales[1])
 
 
 def _unpack_vectors(op: Operands, at: Coordinates) -> Expr:
@@ -289,10 +289,10 @@ def vector_word(
     if sign_word is None:
         return found
     amount = Apply(U32, "convert", Coordinate(I32, place % SIGNED))
-    ones = Apply(U32, "shift_right", sign_word(place // SIGNED), amount)
-    ones = Apply(U32, "and", ones, constant(U32, ONES))
-    raised = Apply(U32, "sub", Apply(U32, "shift_left", ones, constant(U32, 7)), ones)
-    return Apply(U32, "add", Apply(U32, "xor", found, raised), ones)
+    ones = sign_word(place // SIGNED) >> amount
+    ones = ones & ONES
+    raised = (ones << 7) - ones
+    return (found ^ raised) + ones
 
 
 def _in_planes(how: WordLayout, place: Index, bits_from: Callable[[Index, int], Expr]) -> Expr:
@@ -307,7 +307,7 @@ def _in_planes(how: WordLayout, place: Index, bits_from: Callable[[Index, int], 
     if not how.low:
         return high
     low = bits_from(period + chunk * WORD + inside * how.low, how.low)
-    return Apply(U32, "or", low, moved_up(high, how.low))
+    return low | moved_up(high, how.low)
 
 
 def _wide_scale(op: Operands, number: int, at: Coordinates, axis: int, group: int) -> Expr:

@@ -54,6 +54,7 @@ _ROWS: Final = (
         emit_cooperative="linear.match",
         prologue="linear.match",
         materialized="linear.match",
+        panels=True,
         measured=("serial", "coop"),
     ),
     Family(

@@ -83,19 +83,27 @@ class Graph:
         before = self.through(value, made.operands[0], at)
         return THROUGH[made.op](Operands(made, types, lambda i, c: _no_element()), before)
 
-    def inlined(self, value: int, stored: Callable[[int], bool]) -> Iterator[int]:
-        """The stored values and inputs that the expression of ``value`` reads."""
-        seen: set[int] = set()
-        pending = [value]
+    def is_constant(self, value: int) -> bool:
+        """Whether a value is a constant of the block."""
+        made = self.instruction(value)
+        return made is not None and made.op == "constant"
+
+    def is_map(self, value: int) -> bool:
+        """Whether an element of a value is an expression of elements of others."""
+        made = self.instruction(value)
+        return made is not None and is_map(made)
+
+    def walk(self, *values: int, enters: Callable[[int], bool]) -> Iterator[int]:
+        """Values and what they are made of, each once, behind those alone that ``enters`` holds."""
+        seen, pending = set[int](), list(values)
         while pending:
             value = pending.pop()
             if value in seen:
                 continue
             seen.add(value)
+            yield value
             made = self.instruction(value)
-            if made is None or stored(value):
-                yield value
-            else:
+            if made is not None and enters(value):
                 pending.extend(made.operands)
 
 

@@ -18,4 +18,4 @@ def less(place: Index | Expr, limit: int | Expr) -> Expr:
 
 def all_of(conditions: Sequence[Expr]) -> Expr | None:
     """Whether all hold; None where there are none."""
-    return reduce(lambda a, b: Apply(BOOL, "and", a, b), conditions) if conditions else None
+    return reduce(lambda a, b: a & b, conditions) if conditions else None

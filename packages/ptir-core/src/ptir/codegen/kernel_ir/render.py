@@ -167,10 +167,8 @@ class Renderer:
         """An array of the thread, or one that its workgroup shares."""
         if not one.shared:
             return self.dialect.private(one.name, one.size, one.dtype)
-        assert self.dialect.workgroup is not None, f"{self.dialect.name} has no work-groups"
-        return self.dialect.workgroup.shared_array.format(
-            self.dialect.type(one.dtype), one.name, one.size
-        )
+        type = self.dialect.type(one.dtype)
+        return self.workgroup("shared_array", type, one.name, one.size)
 
     def stored(self, one: nodes.Store) -> str:
         """The statement that writes an element, or one per lane."""

@@ -6,7 +6,7 @@ from collections.abc import Hashable, Iterator
 from contextlib import contextmanager
 from typing import TypeAlias
 
-from ptir.backend.kernel import Dialect, WorkgroupPrimitives
+from ptir.backend.kernel import Language, WorkgroupPrimitives
 from ptir.codegen.expressions.expr import Apply, Const, Coordinate, Expr, Var, as_index
 from ptir.codegen.expressions.index import Axis, Index, axis
 from ptir.codegen.kernel_ir.nodes import (
@@ -43,7 +43,7 @@ def whole(value: Whole) -> Expr:
 class Statements:
     """The statements so far, and the values that are named in each open block."""
 
-    def __init__(self, dialect: Dialect) -> None:
+    def __init__(self, dialect: Language) -> None:
         self.dialect = dialect
         self._open: list[list[Statement]] = [[]]
         self._scopes: list[dict[Hashable, Expr]] = [{}]
@@ -139,6 +139,20 @@ class Statements:
         with self._nested() as body:
             yield
         self.emit(For(axis.name, begin, until, step, tuple(body), no_unroll))
+
+    @contextmanager
+    def each(
+        self,
+        name: str,
+        size: int,
+        first: Whole = 0,
+        end: Whole | None = None,
+        step: int = 1,
+        no_unroll: bool = False,
+    ) -> Iterator[Index]:
+        """A loop over places below ``size``, all where nothing else is said; gives the place."""
+        with self.loop(Axis(name, size), first, size if end is None else end, step, no_unroll):
+            yield axis(name, size)
 
     @contextmanager
     def while_true(

@@ -7,7 +7,7 @@ lane implicitly: a *wide* value says so, and a scalar becomes one by ``Splat``.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, Self, TypeAlias
 
 from ptir.codegen.expressions.expr import NO_AXES, Apply, Const, Coordinate, Expr, Var
 from ptir.codegen.expressions.index import Atom, Axis, Dynamic, Index, Quotient, Remainder
@@ -49,12 +49,9 @@ class Splat(Expr):
     __slots__ = ("of",)
     of: Expr
 
-    def __new__(cls, of: Expr) -> Splat:
+    def __new__(cls, of: Expr) -> Self:
         """``of``, which is not wide."""
-        made, new = cls._interned(of.dtype, of)
-        if new:
-            made.of, made.axes, made.wide = of, NO_AXES, True
-        return made  # type: ignore[no-any-return]
+        return cls._of(of.dtype, of, wide=True)
 
 
 class Gather(Expr):
@@ -78,12 +75,9 @@ class Lane(Expr):
     of: Var
     number: int
 
-    def __new__(cls, of: Var, number: int) -> Lane:
+    def __new__(cls, of: Var, number: int) -> Self:
         """Lane ``number`` of the variable."""
-        made, new = cls._interned(of.dtype, of, number)
-        if new:
-            made.of, made.number, made.axes = of, number, NO_AXES
-        return made  # type: ignore[no-any-return]
+        return cls._of(of.dtype, of, number)
 
 
 class ReduceLanes(Expr):
@@ -93,12 +87,9 @@ class ReduceLanes(Expr):
     op: str
     of: Var
 
-    def __new__(cls, op: str, of: Var) -> ReduceLanes:
+    def __new__(cls, op: str, of: Var) -> Self:
         """The lanes of ``of`` combined by a scalar op."""
-        made, new = cls._interned(of.dtype, op, of)
-        if new:
-            made.op, made.of, made.axes = op, of, NO_AXES
-        return made  # type: ignore[no-any-return]
+        return cls._of(of.dtype, op, of)
 
 
 class ShuffleXor(Expr):
@@ -108,12 +99,9 @@ class ShuffleXor(Expr):
     of: Var
     bit: int
 
-    def __new__(cls, of: Var, bit: int) -> ShuffleXor:
+    def __new__(cls, of: Var, bit: int) -> Self:
         """``of`` in the thread whose number differs by ``bit``, a power of two."""
-        made, new = cls._interned(of.dtype, of, bit)
-        if new:
-            made.of, made.bit, made.axes = of, bit, NO_AXES
-        return made  # type: ignore[no-any-return]
+        return cls._of(of.dtype, of, bit)
 
 
 class Word(Expr):
@@ -123,12 +111,9 @@ class Word(Expr):
     of: str
     number: int
 
-    def __new__(cls, of: str, number: int) -> Word:
+    def __new__(cls, of: str, number: int) -> Self:
         """Word ``number`` (0 to 3) of the 16 bytes called ``of``."""
-        made, new = cls._interned(U32, of, number)
-        if new:
-            made.of, made.number, made.axes = of, number, NO_AXES
-        return made  # type: ignore[no-any-return]
+        return cls._of(U32, of, number)
 
 
 class FetchAdd(Expr):
@@ -138,12 +123,9 @@ class FetchAdd(Expr):
     memory: str
     index: Index
 
-    def __new__(cls, memory: str, index: Index) -> FetchAdd:
+    def __new__(cls, memory: str, index: Index) -> Self:
         """The i32 at ``index`` of an argument."""
-        made, new = cls._interned(I32, memory, index)
-        if new:
-            made.memory, made.index, made.axes = memory, index, NO_AXES
-        return made  # type: ignore[no-any-return]
+        return cls._of(I32, memory, index)
 
 
 class Poll(Expr):
@@ -153,12 +135,9 @@ class Poll(Expr):
     memory: str
     index: Index
 
-    def __new__(cls, memory: str, index: Index) -> Poll:
+    def __new__(cls, memory: str, index: Index) -> Self:
         """The i32 at ``index`` of an argument."""
-        made, new = cls._interned(I32, memory, index)
-        if new:
-            made.memory, made.index, made.axes = memory, index, NO_AXES
-        return made  # type: ignore[no-any-return]
+        return cls._of(I32, memory, index)
 
 
 class Hoisted(Expr):
@@ -167,12 +146,9 @@ class Hoisted(Expr):
     __slots__ = ("of",)
     of: Expr
 
-    def __new__(cls, of: Expr) -> Hoisted:
+    def __new__(cls, of: Expr) -> Self:
         """``of``, made of values."""
-        made, new = cls._interned(of.dtype, of)
-        if new:
-            made.of, made.axes = of, NO_AXES
-        return made  # type: ignore[no-any-return]
+        return cls._of(of.dtype, of)
 
 
 Node: TypeAlias = Expr | Index | Atom

@@ -404,14 +404,3 @@ def faults(
     verifier = _Verifier(Memories(arguments, nbytes), workgroup_size, lanes)
     verifier.block(statements)
     return [*verifier.found.values(), *map(Fault, verifier.memories.unused())]
-
-
-def illegal(
-    statements: Statements,
-    arguments: Sequence[Argument],
-    workgroup_size: int,
-    lanes: int,
-    nbytes: Mapping[str, int],
-) -> list[str]:
-    """The rules that ``faults`` finds to be broken, as sentences."""
-    return [fault.rule for fault in faults(statements, arguments, workgroup_size, lanes, nbytes)]

@@ -11,28 +11,20 @@ from contextlib import contextmanager
 from functools import reduce
 from typing import Any, Final
 
-from ptir.backend.kernel import Argument, Dialect
-from ptir.codegen.expressions.expr import (
-    Apply,
-    Cell,
-    Coordinate,
-    Expr,
-    Load,
-    Var,
-    substitute,
-    walk,
-)
+from ptir.backend.kernel import Argument, Language
+from ptir.codegen.expressions.expr import Apply, Cell, Coordinate, Expr, Load, Var, substitute, walk
 from ptir.codegen.expressions.index import (
     Atom,
     Axis,
     Dynamic,
     Index,
     axes_of,
+    axis,
     number,
     replaced,
 )
 from ptir.codegen.kernel_ir.nodes import LoadWords, Prefetch, Statement, Store, StoreWords
-from ptir.codegen.kernel_ir.statements import Statements
+from ptir.codegen.kernel_ir.statements import Statements, Whole
 from ptir.codegen.kernel_ir.values import Gather, Lane, Read, ReduceLanes, Splat, Word
 from ptir.types import F32, U32, DType
 
@@ -45,7 +37,7 @@ COMPUTED: Final = 5
 class Writer(Statements):
     """The body of one kernel under construction, and the buffers that it turned out to use."""
 
-    def __init__(self, dialect: Dialect) -> None:
+    def __init__(self, dialect: Language) -> None:
         super().__init__(dialect)
         self.lane: Axis | None = None
         self.arguments: dict[int, Argument] = {}
@@ -60,6 +52,23 @@ class Writer(Statements):
         before, self.lane = self.lane, None if self.dialect.lanes == 1 else lane
         yield
         self.lane = before
+
+    @contextmanager
+    def vectors(self, count: int, first: Whole = 0, end: Whole | None = None) -> Iterator[Index]:
+        """A loop over ``count`` vectors, or some of them; gives the place of a lane's element."""
+        lanes = self.dialect.lanes
+        with self.each("v", count, first, end) as vector, self.lanes(Axis("lane", lanes)):
+            yield vector * lanes + axis("lane", lanes)
+
+    def each_element(self, size: int, body: Callable[[Index], None]) -> None:
+        """Call ``body`` with every place below ``size``: whole vectors, then single elements."""
+        lanes = self.dialect.lanes
+        if whole := size // lanes:
+            with self.vectors(whole) as places:
+                body(places)
+        for place in range(whole * lanes, size):
+            with self.scope():
+                body(number(place))
 
     def prefetch(self, value: int, nbytes: int) -> None:
         """Have wide loads of a value also fetch what lies ``nbytes`` further on; 0: they do not."""
@@ -296,6 +305,10 @@ class Writer(Statements):
         else:
             at, found = self.index(replaced(place, {lane: number(0)})), self.wide(expr)
         self.emit(Store(dtype, array, at, found))
+
+    def add_product(self, sum: Var, a: Expr, b: Expr) -> None:
+        """A variable grows by a product, lane by lane where it is wide."""
+        self.assign(sum, self.apply("fma", sum.dtype, a, b, sum))
 
     def total(self, values: Sequence[Expr]) -> Expr:
         """The sum of values in this order."""

@@ -15,18 +15,12 @@ from functools import partial
 from operator import itemgetter
 from typing import Final, TypeAlias
 
-from ptir.backend.contract import (
-    Executable,
-    Feeds,
-    Handle,
-    Queue,
-    RunStats,
-    repeat_by_runs,
-)
+from ptir.backend.contract import Executable, Feeds, Handle, Queue, RunStats, repeat_by_runs
 from ptir.backend.explanation import Explanation
 from ptir.backend.kernel import CommandBuffer, KernelDevice, Memory
+from ptir.codegen.artifact.record import Artifact
 from ptir.codegen.launching.memory import DeviceBuffer, Layout, Pool
-from ptir.codegen.launching.steps import Step
+from ptir.codegen.launching.steps import Launch
 from ptir.codegen.planning.buffer_slot import BufferSlot
 from ptir.ir.program import Program
 from ptir.types import TensorType
@@ -48,27 +42,24 @@ class KernelProgram(Executable):
         device: KernelDevice,
         pool: Pool,
         stats: RunStats,
-        steps: Sequence[Step],
-        outputs: Sequence[BufferSlot],
+        artifact: Artifact,
+        steps: Sequence[Launch],
         fixed: Sequence[Memory],
-        counts: Sequence[Sequence[int]] = (),
-        sharing: str = "",
         apart: Apart | None = None,
         staged: bool = False,
     ) -> None:
-        """``counts`` say how many steps each worker does in each phase of a partitioned program.
+        """``steps`` are the artifact's commands, ``fixed`` the memories that are the program's.
 
-        ``sharing`` says how it is partitioned, or why it is not; ``apart`` gives the same program
-        with every kernel launched by itself, and what is in it. A ``staged`` one is never run in
-        one call.
+        ``apart`` gives the same program with every kernel launched by itself, and what is in it. A
+        ``staged`` one is never run in one call.
         """
         self.program = program
         self._device, self._pool, self._stats = device, pool, stats
         self._steps = tuple(steps)
-        self._commands = None if staged else _in_one_call(device, self._steps, counts)
+        self._commands = None if staged else _in_one_call(device, self._steps, artifact.counts)
         self._some: dict[tuple[int, int], CommandBuffer] = {}
         self._most_runs = device.runs_per_call
-        self._made_types, self._results_of = _outputs_of(program, outputs)
+        self._made_types, self._results_of = _outputs_of(program, artifact.outputs)
         self._fixed = tuple(fixed)  # arena and constants live as long as the program
         self._kernels = sum(step.launches for step in steps)
         self._inputs = self._binders("input")
@@ -85,14 +76,14 @@ class KernelProgram(Executable):
             if step.holds
         ]
         self._lock = threading.Lock()
-        self.sharing, self.apart = sharing, apart
-        self.workers = device.traits.compute_units if sharing else 1
+        self.sharing, self.apart = artifact.partitioning, apart
+        self.workers = device.traits.compute_units if self.sharing else 1
 
-    def _users(self, kind: str) -> dict[int, list[tuple[Step, int]]]:
+    def _users(self, kind: str) -> dict[int, list[tuple[Launch, int]]]:
         """The steps and argument positions where each input or output is used."""
-        found: dict[int, list[tuple[Step, int]]] = {}
+        found: dict[int, list[tuple[Launch, int]]] = {}
         for step in self._steps:
-            for position, place in enumerate(step.places()):
+            for position, place in enumerate(step.places):
                 if place.kind == kind:
                     found.setdefault(place.number, []).append((step, position))
         return found
@@ -101,7 +92,7 @@ class KernelProgram(Executable):
         """What binds all users of each input or output."""
         return {number: self._binder(users) for number, users in self._users(kind).items()}
 
-    def _binder(self, users: Sequence[tuple[Step, int]]) -> Callable[[Memory], None]:
+    def _binder(self, users: Sequence[tuple[Launch, int]]) -> Callable[[Memory], None]:
         """Arguments of kernels are set by the device, all at once; the others one by one."""
         plain = [(kernel, n) for step, n in users if (kernel := step.takes(n)) is not None]
         others = [(step, n) for step, n in users if step.takes(n) is None]
@@ -120,7 +111,7 @@ class KernelProgram(Executable):
         self._pool.defer_free((self._steps, self._fixed), 0)
 
     @property
-    def steps(self) -> tuple[Step, ...]:
+    def steps(self) -> tuple[Launch, ...]:
         """What one run queues, in order."""
         return self._steps
 
@@ -144,7 +135,7 @@ class KernelProgram(Executable):
 
     def reads(self) -> Sequence[Collection[int]]:
         """The inputs that each step uses."""
-        return [{p.number for p in step.places() if p.kind == "input"} for step in self._steps]
+        return [{p.number for p in step.places if p.kind == "input"} for step in self._steps]
 
     def run_staged(
         self, inputs: Sequence[Handle | None], drive: Callable[[Queue], None]
@@ -316,7 +307,7 @@ class KernelProgram(Executable):
         """Bind steps that hold on to an input or output to nothing."""
         for number, step, position in self._holding:
             step.bind(position, None)
-            if step.places()[position].kind == "input":
+            if step.places[position].kind == "input":
                 self._bound[number] = None
 
 
@@ -334,7 +325,7 @@ def _outputs_of(
 
 
 def _in_one_call(
-    device: KernelDevice, steps: Sequence[Step], counts: Sequence[Sequence[int]]
+    device: KernelDevice, steps: Sequence[Launch], counts: Sequence[Sequence[int]]
 ) -> CommandBuffer | None:
     """Every step in one call, where the device does that."""
     launches = [step.launched for step in steps if step.launched is not None]

@@ -42,33 +42,31 @@ class Bindings(Rewriter):
         self._number = {name: number for number, name in enumerate(joined)}
 
     def moved(self, memory: str, at: Index) -> Index:
-        """A place in the buffer of several."""
+        """A rewritten place in the buffer of several."""
         begin = Read(I32, TABLE, Index({}, self._number[memory]))
-        return dynamic(begin, 0, FURTHEST) + at
+        return dynamic(begin, 0, FURTHEST) + self.index(at)
 
-    def read(self, one: Read) -> Expr:
+    def visit_read(self, one: Read) -> Expr:
         """A word of the buffer of several."""
         if one.memory not in self._number:
-            return super().read(one)
-        at = self.moved(one.memory, self.index(one.place))
-        return bits(one.dtype, Read(U32, JOINED, at))
+            return super().visit_read(one)
+        return bits(one.dtype, Read(U32, JOINED, self.moved(one.memory, one.place)))
 
-    def stored(self, one: nodes.Store) -> None:
-        """A store to the buffer of several."""
-        if one.memory not in self._number:
-            super().stored(one)
-            return
-        value = bits(U32, self.expr(one.value))
-        at = self.moved(one.memory, self.index(one.at))
-        self.emit(nodes.Store(U32, JOINED, at, value))
+    def visit_store(self, one: nodes.Store) -> None:
+        """To the buffer of several."""
+        if one.memory in self._number:
+            value = bits(U32, self.expr(one.value))
+            self.emit(nodes.Store(U32, JOINED, self.moved(one.memory, one.at), value))
+        else:
+            super().visit_store(one)
 
-    def bits_stored(self, one: nodes.StorePacked) -> None:
-        """A store of bits to the buffer of several."""
-        if one.memory not in self._number:
-            super().bits_stored(one)
-            return
-        at, mask, new = self.index(one.at), self.expr(one.mask), self.expr(one.bits)
-        self.emit(nodes.StorePacked(JOINED, self.moved(one.memory, at), mask, new))
+    def visit_storepacked(self, one: nodes.StorePacked) -> None:
+        """To the buffer of several."""
+        if one.memory in self._number:
+            at = self.moved(one.memory, one.at)
+            self.emit(nodes.StorePacked(JOINED, at, self.expr(one.mask), self.expr(one.bits)))
+        else:
+            self.anew(one)
 
 
 def joined(body: Body, most: int) -> tuple[str, ...]:

@@ -9,9 +9,9 @@ from collections.abc import Callable
 from typing import Final
 
 from ptir.codegen.expressions.expr import Apply, Const, Expr
-from ptir.codegen.lowering.algebra import bits
+from ptir.codegen.lowering.algebra import bits, word
 from ptir.codegen.lowering.rewriting import Body, Rewriter, Seen
-from ptir.types import I32, U32, DType
+from ptir.types import I32, U32
 
 WRAPPING: Final[dict[str, Callable[..., int]]] = {
     "add": lambda a, b: a + b,
@@ -32,29 +32,20 @@ WRAPPING: Final[dict[str, Callable[..., int]]] = {
 class Constants(Rewriter):
     """Folds ops of literals into literals."""
 
-    def applied(self, one: Apply) -> Expr:
+    @classmethod
+    def remaining(cls, body: Body) -> list[str]:
+        """Ops whose operands are all literals."""
+        ops = (x for x in Seen(body).expressions if isinstance(x, Apply) and _folds(x))
+        return sorted({x.op for x in ops if all(isinstance(arg, Const) for arg in x.args)})
+
+    def visit_apply(self, one: Apply) -> Expr:
         """A literal where all operands are."""
         args = tuple(map(self.expr, one.args))
         literals = [arg for arg in args if isinstance(arg, Const)]
         if len(literals) < len(args) or not _folds(one):
             return Apply(one.dtype, one.op, *args)
-        return _wrapped(one.dtype, WRAPPING[one.op](*(int(arg.value) for arg in literals)))
+        return bits(one.dtype, word(WRAPPING[one.op](*(int(arg.value) for arg in literals))))
 
 
 def _folds(one: Apply) -> bool:
     return one.op in WRAPPING and one.dtype in (I32, U32)
-
-
-def _wrapped(dtype: DType, value: int) -> Expr:
-    return bits(dtype, Const(U32, value & 0xFFFFFFFF))
-
-
-def without(body: Body) -> Body:
-    """Literals instead of ops of literals."""
-    return Constants(body).rewritten()
-
-
-def remaining(body: Body) -> list[str]:
-    """Ops whose operands are all literals."""
-    found = (x for x in Seen(body).expressions if isinstance(x, Apply) and _folds(x))
-    return sorted({x.op for x in found if all(isinstance(arg, Const) for arg in x.args)})

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from ptir.codegen.lowering.algebra import found
-from ptir.codegen.lowering.rewriting import Body
+from ptir.codegen.lowering.rewriting import Body, Rewriter, found
 from ptir.errors import UnsupportedError
 from ptir.types import F64
 
 
-def without(body: Body) -> Body:
-    """The kernel as it is; raises ``UnsupportedError`` where it computes in f64."""
-    if places := remaining(body):
-        raise UnsupportedError(
-            f"the language has no f64, and nothing stands for it ({places[0]}); use --dtype f32"
-            " or another device"
-        )
-    return body
+class Doubles(Rewriter):
+    """Refuses kernels that compute in f64."""
 
+    @classmethod
+    def without(cls, body: Body) -> Body:
+        """The kernel as it is."""
+        if places := cls.remaining(body):
+            raise UnsupportedError(
+                f"the language has no f64, and nothing stands for it ({places[0]}); use --dtype f32"
+                " or another device"
+            )
+        return body
 
-def remaining(body: Body) -> list[str]:
-    """Where f64 still stands."""
-    return found(body, F64)
+    @classmethod
+    def remaining(cls, body: Body) -> list[str]:
+        """Where f64 still stands."""
+        return found(body, F64)

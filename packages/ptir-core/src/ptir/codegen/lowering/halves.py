@@ -13,8 +13,8 @@ from ptir.codegen.expressions.expr import Apply, Const, Expr
 from ptir.codegen.expressions.float8 import E4M3, E5M2, F8
 from ptir.codegen.kernel_ir import nodes
 from ptir.codegen.kernel_ir.values import Read
-from ptir.codegen.lowering.algebra import bits, choose, found, left, op, right, test, word
-from ptir.codegen.lowering.rewriting import Body, Rewriter
+from ptir.codegen.lowering.algebra import bits, choose, test, word
+from ptir.codegen.lowering.rewriting import Rewriter
 from ptir.types import BF16, DTYPES, F16, F32, U8, U32, DType
 
 U16: Final = DTYPES["u16"]
@@ -31,20 +31,20 @@ class Halves(Rewriter):
         """16 or 8 bits."""
         return U16 if dtype in HALVES else self.types.get(dtype, dtype)
 
-    def constant(self, one: Const) -> Expr:
+    def visit_const(self, one: Const) -> Expr:
         """8-bit floats are given as their bits."""
         if one.dtype in F8:
             return Const(U8, int(one.value))
-        return super().constant(one)
+        return super().visit_const(one)
 
-    def read(self, one: Read) -> Expr:
+    def visit_read(self, one: Read) -> Expr:
         """The f32 that the bits in memory are."""
-        found = super().read(one)
+        found = super().visit_read(one)
         if one.dtype in HALVES and one.memory in self.arguments:
             return self._value(one.dtype, Apply(U32, "convert", found))
         return found
 
-    def stored(self, one: nodes.Store) -> None:
+    def visit_store(self, one: nodes.Store) -> None:
         """The bits, to memory and into the words of an array."""
         at, value = self.index(one.at), self.expr(one.value)
         if one.dtype in HALVES and self._is_narrow(one):
@@ -56,7 +56,7 @@ class Halves(Rewriter):
     def _is_narrow(self, one: nodes.Store) -> bool:
         return one.memory in self.arguments or self.arrays[one.memory].dtype not in HALVES
 
-    def applied(self, one: Apply) -> Expr:
+    def visit_apply(self, one: Apply) -> Expr:
         """Roundings and bits; everything else is computed as f32."""
         args = tuple(map(self.expr, one.args))
         of = one.args[0].dtype
@@ -79,9 +79,8 @@ class Halves(Rewriter):
     def _value(self, dtype: DType, stored: Expr) -> Expr:
         """The f32 behind 16 bits, which are given as a u32."""
         if dtype == BF16:
-            return bits(F32, left(stored, 16))
-        held = self.let(stored)
-        return _from_half(held)
+            return bits(F32, stored << 16)
+        return _from_half(self.let(stored))
 
     def _words(self, dtype: DType, value: Expr) -> Expr:
         """The bits of an f32 rounded to 16 bits, as a u32."""
@@ -90,45 +89,27 @@ class Halves(Rewriter):
 
     def _to_half(self, held: Expr) -> Expr:
         """The bits of the nearest f16, of the bits of an f32."""
-        size = self.let(op("and", held, word(SIZE)))
-        sign = op("and", right(held, 16), word(0x8000))
-        odd = op("and", right(size, 13), word(1))
+        size = self.let(held & SIZE)
+        sign = (held >> 16) & 0x8000
         # 2^-14 is the least normal f16; above 65519.99 all is infinite
-        normal = right(op("add", op("sub", size, word(112 << 23)), op("add", odd, word(0xFFF))), 13)
-        tiny = op("add", bits(F32, size), Const(F32, 0.5))
-        small = op("sub", bits(U32, tiny), word(126 << 23))
-        found = choose(test("lt", size, word(113 << 23)), small, normal)
-        found = choose(test("ge", size, word(0x477FF000)), word(0x7C00), found)
-        nan = op("or", op("and", right(held, 13), word(0x3FF)), word(0x7E00))
-        found = choose(test("gt", size, word(INFINITY)), nan, found)
-        return op("or", sign, found)
+        normal = ((size - (112 << 23)) + (((size >> 13) & 1) + 0xFFF)) >> 13
+        small = bits(U32, bits(F32, size) + 0.5) - (126 << 23)
+        found = choose(test("lt", size, 113 << 23), small, normal)
+        found = choose(test("ge", size, 0x477FF000), word(0x7C00), found)
+        nan = ((held >> 13) & 0x3FF) | 0x7E00
+        return sign | choose(test("gt", size, INFINITY), nan, found)
 
 
 def to_bfloat(held: Expr) -> Expr:
     """The bits of the nearest bf16, of the bits of an f32."""
-    odd = op("and", right(held, 16), word(1))
-    rounded = op("add", held, op("add", odd, word(0x7FFF)))
-    is_nan = test("gt", op("and", held, word(SIZE)), word(INFINITY))
-    return right(choose(is_nan, op("or", held, word(QUIET)), rounded), 16)
+    rounded = held + (((held >> 16) & 1) + 0x7FFF)
+    return choose(test("gt", held & SIZE, INFINITY), held | QUIET, rounded) >> 16
 
 
 def _from_half(held: Expr) -> Expr:
     """The f32 of the bits of an f16: subnormal ones as whole numbers times 2^-24."""
-    sign = left(op("and", held, word(0x8000)), 16)
-    size = op("and", held, word(0x7FFF))
-    digits = op("and", held, word(0x3FF))
-    wide = op("add", left(size, 13), word(112 << 23))
-    wide = choose(test("ge", size, word(0x7C00)), op("add", wide, word(112 << 23)), wide)
-    tiny = op("mul", Apply(F32, "convert", digits), Const(F32, 2.0**-24))
-    found = choose(test("lt", size, word(0x400)), bits(U32, tiny), wide)
-    return bits(F32, op("or", sign, found))
-
-
-def without(body: Body) -> Body:
-    """The kernel with f32 for narrow floats in variables, and their bits in memory."""
-    return Halves(body).rewritten()
-
-
-def remaining(body: Body) -> list[str]:
-    """Where narrow floats still stand."""
-    return found(body, *HALVES, *F8)
+    sign, size = (held & 0x8000) << 16, held & 0x7FFF
+    wide = (size << 13) + (112 << 23)
+    wide = choose(test("ge", size, 0x7C00), wide + (112 << 23), wide)
+    tiny = Apply(F32, "convert", held & 0x3FF) * 2.0**-24
+    return bits(F32, sign | choose(test("lt", size, 0x400), bits(U32, tiny), wide))

@@ -23,25 +23,38 @@ NUMBERS: Final = frozenset(("bits", "convert"))
 class Masks(Rewriter):
     """Makes bytes in memory of truth values."""
 
+    @classmethod
+    def remaining(cls, body: Body) -> list[str]:
+        """Masks in memory, and masks that are taken for numbers."""
+        seen = Seen(body)
+        found = [f"argument {a.name} of masks" for a in body.arguments if a.dtype == BOOL]
+        names = {argument.name for argument in body.arguments}
+        uses = (*seen.statements, *seen.expressions)
+        kept = {x.memory for x in uses if isinstance(x, nodes.Store | Read) and x.dtype == BOOL}
+        found += [f"a mask in {memory}" for memory in kept & names]
+        for x in seen.expressions:
+            if isinstance(x, Apply) and x.op in (ORDERED | NUMBERS):
+                found += [f"{x.op} of a mask"] * (BOOL in (x.args[0].dtype, x.dtype) and _counts(x))
+        return sorted(set(found))
+
     def memory(self, dtype: DType) -> DType:
         """A byte."""
         return U8 if dtype == BOOL else dtype
 
-    def read(self, one: Read) -> Expr:
+    def visit_read(self, one: Read) -> Expr:
         """Whether the byte is set."""
-        found = super().read(one)
-        return test("ne", found, Const(U8, 0)) if found.dtype != one.dtype else found
+        found = super().visit_read(one)
+        return test("ne", found, 0) if found.dtype != one.dtype else found
 
-    def stored(self, one: nodes.Store) -> None:
+    def visit_store(self, one: nodes.Store) -> None:
         """A byte; arrays of a kernel hold truth values."""
-        if one.dtype != BOOL or one.memory not in self.arguments:
-            at, value = self.index(one.at), self.expr(one.value)
-            self.emit(nodes.Store(one.dtype, one.memory, at, value))
-            return
-        byte = choose(self.expr(one.value), Const(U8, 1), Const(U8, 0))
-        self.emit(nodes.Store(U8, one.memory, self.index(one.at), byte))
+        if one.dtype == BOOL and one.memory in self.arguments:
+            byte = choose(self.expr(one.value), Const(U8, 1), Const(U8, 0))
+            self.emit(nodes.Store(U8, one.memory, self.index(one.at), byte))
+        else:
+            self.anew(one)
 
-    def applied(self, one: Apply) -> Expr:
+    def visit_apply(self, one: Apply) -> Expr:
         """What takes masks for numbers takes numbers."""
         args = list(map(self.expr, one.args))
         of = args[0].dtype
@@ -50,7 +63,7 @@ class Masks(Rewriter):
         if of == BOOL and one.op in NUMBERS and one.dtype != BOOL:
             return _number(one.dtype, args[0])
         if one.dtype == BOOL and one.op in NUMBERS:
-            return test("ne", args[0], Const(of, 0)) if of != BOOL else args[0]
+            return test("ne", args[0], 0) if of != BOOL else args[0]
         return Apply(one.dtype, one.op, *args)
 
 
@@ -58,25 +71,6 @@ def _number(dtype: DType, mask: Expr) -> Expr:
     """The number that the bits of a mask are."""
     ones = (1 << dtype.bits) - 1 if dtype.kind == "uint" else -1
     return choose(mask, Const(dtype, ones), Const(dtype, 0))
-
-
-def without(body: Body) -> Body:
-    """Truth values in registers, bytes in memory."""
-    return Masks(body).rewritten()
-
-
-def remaining(body: Body) -> list[str]:
-    """Masks in memory, and masks that are taken for numbers."""
-    seen = Seen(body)
-    found = [f"argument {a.name} of masks" for a in body.arguments if a.dtype == BOOL]
-    names = {argument.name for argument in body.arguments}
-    kept = {s.memory for s in seen.statements if isinstance(s, nodes.Store) and s.dtype == BOOL}
-    kept |= {x.memory for x in seen.expressions if isinstance(x, Read) and x.dtype == BOOL}
-    found += [f"a mask in {memory}" for memory in kept & names]
-    for x in seen.expressions:
-        if isinstance(x, Apply) and x.op in (ORDERED | NUMBERS):
-            found += [f"{x.op} of a mask"] * (BOOL in (x.args[0].dtype, x.dtype) and _counts(x))
-    return sorted(set(found))
 
 
 def _counts(x: Apply) -> bool:

@@ -9,7 +9,7 @@ from typing import Final
 
 from ptir.codegen.kernel_ir import nodes
 from ptir.codegen.kernel_ir.values import ShuffleXor
-from ptir.codegen.lowering.rewriting import Body, Seen
+from ptir.codegen.lowering.rewriting import Body, Rewriter, Seen
 from ptir.errors import UnsupportedError
 
 OFFERED: Final = (
@@ -22,18 +22,22 @@ OFFERED: Final = (
 """What only stands in kernels for dialects that say how it is spelled."""
 
 
-def without(body: Body) -> Body:
-    """The kernel as it is; raises ``UnsupportedError`` where it holds any."""
-    if kinds := remaining(body):
-        raise UnsupportedError(
-            f"the language has no {kinds[0]}: leave `mma` and `shuffle_xor` of"
-            " `Dialect.workgroup` empty, so that no kernel is written with it"
-        )
-    return body
+class Matrices(Rewriter):
+    """Refuses kernels that hold any of these."""
 
+    @classmethod
+    def without(cls, body: Body) -> Body:
+        """The kernel as it is."""
+        if kinds := cls.remaining(body):
+            raise UnsupportedError(
+                f"the language has no {kinds[0]}: leave `mma` and `shuffle_xor` of"
+                " `Dialect.workgroup` empty, so that no kernel is written with it"
+            )
+        return body
 
-def remaining(body: Body) -> list[str]:
-    """The kinds that stand in the kernel."""
-    seen = Seen(body)
-    every = (*seen.statements, *seen.expressions)
-    return sorted({type(one).__name__ for one in every if isinstance(one, OFFERED)})
+    @classmethod
+    def remaining(cls, body: Body) -> list[str]:
+        """The kinds that stand in the kernel."""
+        seen = Seen(body)
+        every = (*seen.statements, *seen.expressions)
+        return sorted({type(one).__name__ for one in every if isinstance(one, OFFERED)})

@@ -15,8 +15,8 @@ from ptir.codegen.expressions.expr import Apply, Const, Expr
 from ptir.codegen.expressions.index import Index
 from ptir.codegen.kernel_ir import nodes
 from ptir.codegen.kernel_ir.values import Read
-from ptir.codegen.lowering.algebra import bits, found, left, op, places, right, word
-from ptir.codegen.lowering.rewriting import Body, Rewriter
+from ptir.codegen.lowering.algebra import bits, op, places, word
+from ptir.codegen.lowering.rewriting import Rewriter
 from ptir.types import DTYPES, I8, I32, U8, U32, DType
 
 I16, U16 = DTYPES["i16"], DTYPES["u16"]
@@ -34,7 +34,7 @@ class Narrow(Rewriter):
         """Words, whatever integers lie in them."""
         return U32 if dtype in NARROW else dtype
 
-    def applied(self, one: Apply) -> Expr:
+    def visit_apply(self, one: Apply) -> Expr:
         """Computed with 32 bits, cut to its own."""
         args = tuple(map(self.expr, one.args))
         dtype, of = one.dtype, one.args[0].dtype
@@ -63,31 +63,31 @@ class Narrow(Rewriter):
     def _cut(self, dtype: DType, value: Expr) -> Expr:
         """The low bits of a value as a number of their own type."""
         if dtype.kind == "uint":
-            return op("and", value, word((1 << dtype.bits) - 1))
+            return value & ((1 << dtype.bits) - 1)
         if isinstance(value, Const):
             half = 1 << (dtype.bits - 1)
             return Const(I32, (int(value.value) + half) % (2 * half) - half)
-        return right(left(value, 32 - dtype.bits), 32 - dtype.bits)
+        return (value << (32 - dtype.bits)) >> (32 - dtype.bits)
 
     # --- memory ---
 
-    def read(self, one: Read) -> Expr:
+    def visit_read(self, one: Read) -> Expr:
         """A part of a word."""
         if one.dtype not in NARROW or one.memory not in self.arguments:
-            return super().read(one)
+            return super().visit_read(one)
         at = self.index(one.place)
         per = 32 // one.dtype.bits
         held = Read(U32, one.memory, at // per)
         moved = at % per * one.dtype.bits
         if one.dtype.kind == "uint":
-            found = held if moved.is_constant and not moved.constant else right(held, places(moved))
-            return op("and", found, word((1 << one.dtype.bits) - 1))
-        up = op("sub", word(32 - one.dtype.bits), places(moved))
+            is_first = moved.is_constant and not moved.constant
+            return (held if is_first else held >> places(moved)) & ((1 << one.dtype.bits) - 1)
+        up = word(32 - one.dtype.bits) - places(moved)
         if moved.is_constant:
             up = word(32 - one.dtype.bits - moved.constant)
-        return right(bits(I32, left(held, up)), 32 - one.dtype.bits)
+        return bits(I32, held << up) >> (32 - one.dtype.bits)
 
-    def stored(self, one: nodes.Store) -> None:
+    def visit_store(self, one: nodes.Store) -> None:
         """A part of a word; arrays of narrow elements hold one a word."""
         at, value = self.index(one.at), self.expr(one.value)
         if one.dtype not in NARROW or self._is_own(one):
@@ -95,9 +95,7 @@ class Narrow(Rewriter):
             return
         per, ones = 32 // one.dtype.bits, word((1 << one.dtype.bits) - 1)
         moved = self.let(places(at % per * one.dtype.bits))
-        mask = left(ones, moved)
-        new = left(op("and", bits(U32, value), ones), moved)
-        self._merge(one.memory, at // per, mask, new)
+        self._merge(one.memory, at // per, ones << moved, (bits(U32, value) & ones) << moved)
 
     def _is_own(self, one: nodes.Store) -> bool:
         """Whether the memory is an array that holds such elements one a word."""
@@ -107,8 +105,8 @@ class Narrow(Rewriter):
         if memory in self.arguments or self.arrays[memory].shared:
             self.emit(nodes.StorePacked(memory, at, mask, new))
             return
-        kept = op("and", Read(U32, memory, at), op("not", mask))
-        self.emit(nodes.Store(U32, memory, at, op("or", kept, new)))
+        kept = Read(U32, memory, at) & ~mask
+        self.emit(nodes.Store(U32, memory, at, kept | new))
 
 
 def _ends(dtype: DType) -> tuple[int, int]:
@@ -116,13 +114,3 @@ def _ends(dtype: DType) -> tuple[int, int]:
     if dtype.kind == "uint":
         return 0, (1 << dtype.bits) - 1
     return -(1 << (dtype.bits - 1)), (1 << (dtype.bits - 1)) - 1
-
-
-def without(body: Body) -> Body:
-    """The kernel with integers of 32 bits, in memory too."""
-    return Narrow(body).rewritten()
-
-
-def remaining(body: Body) -> list[str]:
-    """Where narrow integers still stand."""
-    return found(body, *NARROW)

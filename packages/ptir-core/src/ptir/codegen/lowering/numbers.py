@@ -7,7 +7,7 @@ NaN by comparing a value with itself, and lose a zero's sign by adding zero.
 from __future__ import annotations
 
 from ptir.codegen.expressions.expr import Apply, Const, Expr
-from ptir.codegen.lowering.algebra import bits, choose, op, test, word
+from ptir.codegen.lowering.algebra import bits, choose, test
 from ptir.codegen.lowering.rewriting import Body, Rewriter, Seen
 from ptir.types import F32, U32
 
@@ -18,16 +18,22 @@ INFINITY = 0x7F800000
 class Numbers(Rewriter):
     """Asks about bits where NaN and zeros of both signs matter."""
 
-    def applied(self, one: Apply) -> Expr:
+    @classmethod
+    def remaining(cls, body: Body) -> list[str]:
+        """Comparisons of a value with itself, and additions of zero."""
+        ops = (x for x in Seen(body).expressions if isinstance(x, Apply))
+        found = (x for x in ops if _asks(x) or _clears(x))
+        return sorted({f"{x.op} that asks for NaN or zeros" for x in found})
+
+    def visit_apply(self, one: Apply) -> Expr:
         """A scalar op; comparisons with itself and additions of zero by the operand's bits."""
         args = tuple(map(self.expr, one.args))
         if _asks(one):
-            size = op("and", bits(U32, self.let(args[0])), word(SIZE))
-            return test("le" if one.op == "eq" else "gt", size, word(INFINITY))
+            size = bits(U32, self.let(args[0])) & SIZE
+            return test("le" if one.op == "eq" else "gt", size, INFINITY)
         if _clears(one):
             value = self.let(next(arg for arg in args if not _is_zero(arg)))
-            size = op("and", bits(U32, value), word(SIZE))
-            return choose(test("eq", size, word(0)), Const(F32, 0.0), value)
+            return choose(test("eq", bits(U32, value) & SIZE, 0), Const(F32, 0.0), value)
         return Apply(one.dtype, one.op, *args)
 
 
@@ -44,14 +50,3 @@ def _clears(one: Apply) -> bool:
 
 def _is_zero(expr: Expr) -> bool:
     return expr == Const(F32, 0.0)
-
-
-def without(body: Body) -> Body:
-    """The kernel with NaN and zeros told by their bits."""
-    return Numbers(body).rewritten()
-
-
-def remaining(body: Body) -> list[str]:
-    """Comparisons of a value with itself, and additions of zero."""
-    ops = (x for x in Seen(body).expressions if isinstance(x, Apply))
-    return sorted({f"{x.op} that asks for NaN or zeros" for x in ops if _asks(x) or _clears(x)})

@@ -9,16 +9,12 @@ from ptir.codegen.lowering.rewriting import Body, Rewriter, Seen
 class Prefetches(Rewriter):
     """Leaves prefetches out."""
 
-    def fetched(self, one: nodes.Prefetch) -> None:
+    @classmethod
+    def remaining(cls, body: Body) -> list[str]:
+        """The memories that are still prefetched."""
+        seen = Seen(body).statements
+        hints = (s for s in seen if isinstance(s, nodes.Prefetch))
+        return sorted({f"{s.memory} is fetched ahead" for s in hints})
+
+    def visit_prefetch(self, one: nodes.Prefetch) -> None:
         """Nothing is put in its place."""
-
-
-def without(body: Body) -> Body:
-    """The kernel without prefetches."""
-    return Prefetches(body).rewritten()
-
-
-def remaining(body: Body) -> list[str]:
-    """The memories that are still prefetched."""
-    seen = Seen(body).statements
-    return sorted({f"{s.memory} is fetched ahead" for s in seen if isinstance(s, nodes.Prefetch)})

@@ -22,36 +22,46 @@ class Reinterpreted(Rewriter):
 
     def __init__(self, body: Body) -> None:
         super().__init__(body)
-        uses = used(body)
-        self.held = {name: _one(dtypes) for name, dtypes in uses.items()}
+        self.held = {name: _one(dtypes) for name, dtypes in used(body).items()}
+
+    @classmethod
+    def remaining(cls, body: Body) -> list[str]:
+        """Memories of several types, and addresses in two parts."""
+        several = (
+            f"{name} is read as {len(dtypes)} types"
+            for name, dtypes in used(body).items()
+            if len(dtypes) > 1
+        )
+        reads = (x for x in Seen(body).expressions if isinstance(x, Read) and x.base is not None)
+        return sorted({*several, *(f"an address into {x.memory}" for x in reads)})
 
     def argument(self, one: Argument) -> Argument:
         """A buffer of what it is read as."""
         return Argument(one.name, self.held.get(one.name, one.dtype), one.written)
 
-    def array(self, one: nodes.Array) -> None:
+    def visit_array(self, one: nodes.Array) -> None:
         """An array of what it is read as."""
         self.emit(one._replace(dtype=self.held.get(one.name, one.dtype)))
 
-    def read(self, one: Read) -> Expr:
+    def visit_read(self, one: Read) -> Expr:
         """An element, or what its bits are."""
         return bits(one.dtype, Read(self.held[one.memory], one.memory, self.index(one.place)))
 
-    def cell(self, one: Cell) -> Expr:
+    def visit_cell(self, one: Cell) -> Expr:
         """An element of an array, or what its bits are."""
         return bits(one.dtype, Cell(self.held[one.array], one.array, self.index(one.index)))
 
-    def stored(self, one: nodes.Store) -> None:
+    def visit_store(self, one: nodes.Store) -> None:
         """The element, or its bits."""
         held = self.held[one.memory]
         at, value = self.index(one.at), bits(held, self.expr(one.value))
         self.emit(nodes.Store(held, one.memory, at, value))
 
-    def words(self, one: nodes.LoadWords) -> None:
+    def visit_loadwords(self, one: nodes.LoadWords) -> None:
         """Words of what the memory is."""
         self.emit(one._replace(dtype=self.held[one.memory], at=self.index(one.at)))
 
-    def words_stored(self, one: nodes.StoreWords) -> None:
+    def visit_storewords(self, one: nodes.StoreWords) -> None:
         """Words of what the memory is."""
         words = tuple(map(self.expr, one.words))
         self.emit(nodes.StoreWords(self.held[one.memory], one.memory, self.index(one.at), words))
@@ -80,19 +90,3 @@ def used(body: Body) -> dict[str, set[DType]]:
         elif isinstance(expr, Cell):
             found[expr.array].add(expr.dtype)
     return found
-
-
-def without(body: Body) -> Body:
-    """The kernel with one type for each memory, and no addresses in variables."""
-    return Reinterpreted(body).rewritten()
-
-
-def remaining(body: Body) -> list[str]:
-    """Memories of several types, and addresses in two parts."""
-    several = (
-        f"{name} is read as {len(dtypes)} types"
-        for name, dtypes in used(body).items()
-        if len(dtypes) > 1
-    )
-    reads = (x for x in Seen(body).expressions if isinstance(x, Read) and x.base is not None)
-    return sorted({*several, *(f"an address into {x.memory}" for x in reads)})

@@ -6,23 +6,14 @@ several times, or loops. Expressions are rewritten in the order in which they wo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, ClassVar, Final, NamedTuple
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, ClassVar, NamedTuple
 
 from ptir.backend.kernel import Argument
 from ptir.codegen.expressions.expr import Apply, Cell, Const, Coordinate, Expr, Var
 from ptir.codegen.expressions.index import Atom, Axis, Dynamic, Index
 from ptir.codegen.kernel_ir import nodes
-from ptir.codegen.kernel_ir.values import (
-    Gather,
-    Hoisted,
-    Lane,
-    Read,
-    ReduceLanes,
-    ShuffleXor,
-    Splat,
-    Word,
-)
+from ptir.codegen.kernel_ir.values import Hoisted, Read
 from ptir.types import BOOL, DType
 
 
@@ -34,8 +25,9 @@ class Body(NamedTuple):
 
 
 class Rewriter:
-    """A pass that changes nothing; passes override what they change.
+    """A pass that changes nothing: every node is made anew of its rewritten parts.
 
+    A pass has a method for each kind of node that it changes, ``visit_`` and the name of its class.
     ``types`` says what stands for an element type: in variables, in results and in memory.
     """
 
@@ -48,6 +40,16 @@ class Rewriter:
         self._out: list[nodes.Statement] = []
         self._done: dict[Expr, Expr] = {}
         self._names = 0
+
+    @classmethod
+    def without(cls, body: Body) -> Body:
+        """The kernel after the pass; raises ``UnsupportedError`` where nothing can stand for it."""
+        return cls(body).rewritten()
+
+    @classmethod
+    def remaining(cls, body: Body) -> list[str]:
+        """Where what the pass removes still stands: here, the types that others stand for."""
+        return found(body, *cls.types)
 
     def rewritten(self) -> Body:
         """The kernel after the pass."""
@@ -85,6 +87,28 @@ class Rewriter:
         self.emit(nodes.Let(variable, value))
         return variable
 
+    # --- any node ---
+
+    def _visit(self, one: nodes.Statement | Expr) -> Any:
+        """What the pass makes of a node of this kind; nothing where it is made anew."""
+        visit = getattr(self, f"visit_{type(one).__name__.lower()}", self.anew)
+        return visit(one)
+
+    def anew(self, one: Any) -> Any:
+        """A node of rewritten parts; a statement is emitted."""
+        if isinstance(one, Expr):
+            made: Any = type(one)
+            return made(*map(self.part, one.made_of))
+        return self.emit(type(one)(*map(self.part, one)))
+
+    def part(self, one: Any) -> Any:
+        """A part of a node: an expression, an index, several of these, or a fact."""
+        if isinstance(one, tuple):
+            return tuple(map(self.part, one))
+        if isinstance(one, Index):
+            return self.index(one)
+        return self.expr(one) if isinstance(one, Expr) else one
+
     # --- statements ---
 
     def block(self, statements: Iterable[nodes.Statement]) -> tuple[nodes.Statement, ...]:
@@ -92,74 +116,56 @@ class Rewriter:
         before, self._out = self._out, []
         for one in statements:
             self._done = {}
-            STATEMENTS[type(one)](self, one)
+            self._visit(one)
         found, self._out = self._out, before
         self._done = {}
         return tuple(found)
 
-    def lets(self, one: nodes.Let) -> None:
-        """Rewrite a variable that does not change."""
-        self.emit(nodes.Let(self.variable(one.variable), self.expr(one.value)))
-
-    def declared(self, one: nodes.Declare) -> None:
-        """Rewrite variables that change, and what they begin with."""
-        values = tuple(map(self.expr, one.values))
-        self.emit(nodes.Declare(tuple(map(self.variable, one.variables)), values))
-
-    def assigned(self, one: nodes.Assign) -> None:
-        """Rewrite an assignment."""
-        self.emit(nodes.Assign(self.variable(one.variable), self.expr(one.value)))
-
-    def array(self, one: nodes.Array) -> None:
-        """Rewrite the declaration of an array."""
+    def visit_array(self, one: nodes.Array) -> None:
+        """Of what carries its elements."""
         self.arrays[one.name] = one
         self.emit(one._replace(dtype=self.type(one.dtype)))
 
-    def stored(self, one: nodes.Store) -> None:
-        """Rewrite a store of elements."""
+    def visit_store(self, one: nodes.Store) -> None:
+        """Of what its elements are in memory."""
         at, value = self.index(one.at), self.expr(one.value)
         self.emit(nodes.Store(self.memory(one.dtype), one.memory, at, value))
 
-    def bits_stored(self, one: nodes.StorePacked) -> None:
-        """Rewrite a store of some bits of a word."""
-        at, mask, bits = self.index(one.at), self.expr(one.mask), self.expr(one.bits)
-        self.emit(nodes.StorePacked(one.memory, at, mask, bits))
-
-    def words(self, one: nodes.LoadWords) -> None:
-        """Rewrite a load of 16 bytes under a name."""
-        at = self.words_at(one.dtype, self.index(one.at))
+    def visit_loadwords(self, one: nodes.LoadWords) -> None:
+        """From where the 16 bytes begin after the pass."""
+        at = self._words_at(one.dtype, self.index(one.at))
         self.emit(nodes.LoadWords(one.name, self.memory(one.dtype), one.memory, at))
 
-    def words_stored(self, one: nodes.StoreWords) -> None:
-        """Rewrite a store of 16 bytes."""
+    def visit_storewords(self, one: nodes.StoreWords) -> None:
+        """To where the 16 bytes begin after the pass."""
         words = tuple(map(self.expr, one.words))
-        at = self.words_at(one.dtype, self.index(one.at))
+        at = self._words_at(one.dtype, self.index(one.at))
         self.emit(nodes.StoreWords(self.memory(one.dtype), one.memory, at, words))
 
-    def words_at(self, dtype: DType, at: Index) -> Index:
+    def _words_at(self, dtype: DType, at: Index) -> Index:
         """Where 16 bytes begin, counted in elements as they are after the pass."""
         after = self.memory(dtype)
         if after.itemsize >= dtype.itemsize:
             return at // (after.itemsize // dtype.itemsize)
         return at * (dtype.itemsize // after.itemsize)
 
-    def fetched(self, one: nodes.Prefetch) -> None:
-        """Rewrite a prefetch."""
+    def visit_prefetch(self, one: nodes.Prefetch) -> None:
+        """Of what its elements are in memory."""
         self.emit(one._replace(dtype=self.memory(one.dtype), at=self.index(one.at)))
 
-    def counted(self, one: nodes.For) -> None:
-        """Rewrite a counted loop."""
+    def visit_for(self, one: nodes.For) -> None:
+        """The ends are computed in front."""
         first, end = self.expr(one.first), self.expr(one.end)
         self.emit(one._replace(first=first, end=end, body=self.block(one.body)))
 
-    def turned(self, one: nodes.While) -> None:
-        """Rewrite any other loop: what belongs in front of its conditions goes into its body."""
+    def visit_while(self, one: nodes.While) -> None:
+        """What belongs in front of its conditions goes into its body."""
         first = None if one.first is None else self.expr(one.first)
         before, condition = self._apart(one.condition)
         behind, after = self._apart(one.after)
-        variable, body = self.variable(one.variable), self.block(one.body)
+        variable, body = self.part(one.variable), self.block(one.body)
         if before:
-            leave = nodes.If(Apply(BOOL, "not", condition), (nodes.Break(),))
+            leave = nodes.If(~condition, (nodes.Break(),))
             condition, body = Const(BOOL, 1), (*before, leave, *body)
         if behind:
             body = (*body, nodes.Scope((*behind, nodes.Assign(variable, after))))
@@ -173,23 +179,15 @@ class Rewriter:
         emitted, self._out, self._done = tuple(self._out), before, {}
         return emitted, found
 
-    def branched(self, one: nodes.If) -> None:
-        """Rewrite a condition and both its sides."""
+    def visit_if(self, one: nodes.If) -> None:
+        """Both sides behind the condition."""
         condition = self.expr(one.condition)
         otherwise = None if one.otherwise is None else self.block(one.otherwise)
         self.emit(nodes.If(condition, self.block(one.body), otherwise))
 
-    def scoped(self, one: nodes.Scope) -> None:
-        """Rewrite a block."""
+    def visit_scope(self, one: nodes.Scope) -> None:
+        """A block."""
         self.emit(nodes.Scope(self.block(one.body)))
-
-    def copied(self, one: nodes.AsyncCopy) -> None:
-        """Rewrite a copy of 16 bytes to shared memory."""
-        self.emit(one._replace(to=self.index(one.to), at=self.index(one.at)))
-
-    def gathered(self, one: nodes.LoadMatrices) -> None:
-        """Rewrite a load of matrices from shared memory."""
-        self.emit(one._replace(at=self.index(one.at)))
 
     # --- expressions ---
 
@@ -197,7 +195,7 @@ class Rewriter:
         """An expression, rewritten once for every statement that it stands in."""
         found = self._done.get(expr)
         if found is None:
-            found = self._done[expr] = EXPRESSIONS[type(expr)](self, expr)
+            found = self._done[expr] = self._visit(expr)
         return found
 
     def index(self, index: Index) -> Index:
@@ -216,100 +214,35 @@ class Rewriter:
         """A rewritten value that is a term of an index."""
         return self.expr(expr)
 
-    def constant(self, one: Const) -> Expr:
+    def visit_const(self, one: Const) -> Expr:
         """A literal of what carries its type."""
         return Const(self.type(one.dtype), one.value)
 
-    def variable(self, one: Var) -> Var:
+    def visit_var(self, one: Var) -> Expr:
         """A variable of what carries its type."""
         return Var(self.type(one.dtype), one.name, one.wide)
 
-    def applied(self, one: Apply) -> Expr:
+    def visit_hoisted(self, one: Hoisted) -> Expr:
+        """What is computed in place."""
+        return self.expr(one.of)
+
+    def visit_coordinate(self, one: Coordinate) -> Expr:
+        """An index as a number of what carries its type."""
+        return Coordinate(self.type(one.dtype), self.index(one.index))
+
+    def visit_apply(self, one: Apply) -> Expr:
         """A scalar op of rewritten operands."""
         return Apply(self.type(one.dtype), one.op, *map(self.expr, one.args))
 
-    def coordinate(self, one: Coordinate) -> Expr:
-        """A rewritten index as a number."""
-        return Coordinate(self.type(one.dtype), self.index(one.index))
-
-    def read(self, one: Read) -> Expr:
-        """Elements of an argument or of an array, at a rewritten index."""
+    def visit_read(self, one: Read) -> Expr:
+        """Elements of an argument as they are in memory, or of an array."""
         base = None if one.base is None else self.index(one.base)
         of = self.memory if one.memory in self.arguments else self.type
         return Read(of(one.dtype), one.memory, self.index(one.index), one.wide, base)
 
-    def cell(self, one: Cell) -> Expr:
-        """An element of an array, at a rewritten index."""
+    def visit_cell(self, one: Cell) -> Expr:
+        """An element of an array."""
         return Cell(self.type(one.dtype), one.array, self.index(one.index))
-
-    def exchanged(self, one: ShuffleXor) -> Expr:
-        """A rewritten variable in another thread of the subgroup."""
-        return ShuffleXor(self.variable(one.of), one.bit)
-
-    def splat(self, one: Splat) -> Expr:
-        """A rewritten scalar in every lane."""
-        return Splat(self.expr(one.of))
-
-    def gather(self, one: Gather) -> Expr:
-        """A rewritten scalar per lane."""
-        return Gather(*map(self.expr, one.parts))
-
-    def lane(self, one: Lane) -> Expr:
-        """One lane of a rewritten variable."""
-        return Lane(self.variable(one.of), one.number)
-
-    def fold(self, one: ReduceLanes) -> Expr:
-        """All lanes of a rewritten variable, reduced."""
-        return ReduceLanes(one.op, self.variable(one.of))
-
-    def word(self, one: Word) -> Expr:
-        """One of the words of 16 bytes, as it is."""
-        return one
-
-
-def _kept(rewriter: Rewriter, one: nodes.Statement) -> None:
-    rewriter.emit(one)
-
-
-STATEMENTS: Final[Mapping[type, Callable[[Rewriter, Any], None]]] = {
-    nodes.Let: lambda r, s: r.lets(s),
-    nodes.Declare: lambda r, s: r.declared(s),
-    nodes.Assign: lambda r, s: r.assigned(s),
-    nodes.Array: lambda r, s: r.array(s),
-    nodes.Store: lambda r, s: r.stored(s),
-    nodes.StorePacked: lambda r, s: r.bits_stored(s),
-    nodes.LoadWords: lambda r, s: r.words(s),
-    nodes.StoreWords: lambda r, s: r.words_stored(s),
-    nodes.Prefetch: lambda r, s: r.fetched(s),
-    nodes.For: lambda r, s: r.counted(s),
-    nodes.While: lambda r, s: r.turned(s),
-    nodes.If: lambda r, s: r.branched(s),
-    nodes.Scope: lambda r, s: r.scoped(s),
-    nodes.Break: _kept,
-    nodes.Barrier: _kept,
-    nodes.LoadMatrices: lambda r, s: r.gathered(s),
-    nodes.Mma: _kept,
-    nodes.AsyncCopy: lambda r, s: r.copied(s),
-    nodes.AsyncWait: _kept,
-}
-"""What a pass does with each statement."""
-
-EXPRESSIONS: Final[Mapping[type, Callable[[Rewriter, Any], Expr]]] = {
-    Const: lambda r, x: r.constant(x),
-    Var: lambda r, x: r.variable(x),
-    Hoisted: lambda r, x: r.expr(x.of),
-    Coordinate: lambda r, x: r.coordinate(x),
-    Apply: lambda r, x: r.applied(x),
-    Read: lambda r, x: r.read(x),
-    Cell: lambda r, x: r.cell(x),
-    Splat: lambda r, x: r.splat(x),
-    Gather: lambda r, x: r.gather(x),
-    Lane: lambda r, x: r.lane(x),
-    ReduceLanes: lambda r, x: r.fold(x),
-    ShuffleXor: lambda r, x: r.exchanged(x),
-    Word: lambda r, x: r.word(x),
-}
-"""What a pass does with each expression."""
 
 
 class Seen(Rewriter):
@@ -327,11 +260,22 @@ class Seen(Rewriter):
         super().emit(statement)
 
     def expr(self, expr: Expr) -> Expr:
-        """Remember it."""
+        """Remember it, a variable also where it is declared."""
         self.expressions[expr] = None
         return super().expr(expr)
 
-    def variable(self, one: Var) -> Var:
-        """Remember it, also where it is declared."""
-        self.expressions[one] = None
-        return one
+
+def _typed(body: Body) -> Iterator[tuple[DType, str]]:
+    """Every element type in a kernel, and where: of arguments, of statements, of expressions."""
+    for argument in body.arguments:
+        yield argument.dtype, f"argument {argument.name}"
+    seen = Seen(body)
+    for one in (*seen.expressions, *seen.statements):
+        dtype = getattr(one, "dtype", None)
+        if dtype is not None:
+            yield dtype, f"a {type(one).__name__}"
+
+
+def found(body: Body, *dtypes: DType) -> list[str]:
+    """Where any of these types still stand."""
+    return sorted({f"{dtype} in {where}" for dtype, where in _typed(body) if dtype in dtypes})

@@ -11,7 +11,7 @@ from typing import Final
 
 from ptir.codegen.expressions.expr import Const, Expr, Var
 from ptir.codegen.kernel_ir import nodes
-from ptir.codegen.lowering.algebra import bits, op, word
+from ptir.codegen.lowering.algebra import bits, word
 from ptir.codegen.lowering.rewriting import Body, Rewriter, Seen
 from ptir.types import F32, U32
 
@@ -23,29 +23,28 @@ class Specials(Rewriter):
 
     used = False
 
-    def constant(self, one: Const) -> Expr:
+    @classmethod
+    def remaining(cls, body: Body) -> list[str]:
+        """The literals that are not finite."""
+        literals = (x for x in Seen(body).expressions if isinstance(x, Const))
+        return sorted({repr(x.value) for x in literals if _is_special(x)})
+
+    def rewritten(self) -> Body:
+        """With the variable in front where it is used."""
+        found = super().rewritten()
+        if not self.used:
+            return found
+        declared = nodes.Declare((HIDDEN,), (word(0),))
+        return found._replace(statements=(declared, *found.statements))
+
+    def visit_const(self, one: Const) -> Expr:
         """A literal, or its bits."""
         if not _is_special(one):
             return one
         self.used = True
         (pattern,) = struct.unpack("<I", struct.pack("<f", one.value))
-        return bits(F32, op("or", HIDDEN, word(pattern)))
+        return bits(F32, HIDDEN | pattern)
 
 
-def _is_special(one: Expr) -> bool:
-    return isinstance(one, Const) and one.dtype == F32 and not math.isfinite(one.value)
-
-
-def without(body: Body) -> Body:
-    """The kernel with finite literals only."""
-    made = Specials(body)
-    found = made.rewritten()
-    if not made.used:
-        return found
-    declared = nodes.Declare((HIDDEN,), (word(0),))
-    return found._replace(statements=(declared, *found.statements))
-
-
-def remaining(body: Body) -> list[str]:
-    """The literals that are not finite."""
-    return sorted({repr(x.value) for x in Seen(body).expressions if _is_special(x)})  # type: ignore[attr-defined]
+def _is_special(one: Const) -> bool:
+    return one.dtype == F32 and not math.isfinite(one.value)

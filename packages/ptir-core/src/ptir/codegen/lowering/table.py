@@ -6,55 +6,44 @@ checks that. The number of buffers is not a matter of have or have not, so it co
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
-from typing import Final, NamedTuple
+from collections.abc import Collection, Mapping
+from typing import Final
 
-from ptir.codegen.lowering import (
-    bindings,
-    constants,
-    doubles,
-    functions,
-    halves,
-    lanes,
-    longs,
-    masks,
-    matrices,
-    narrow,
-    numbers,
-    prefetches,
-    reinterpreted,
-    specials,
-    vectors,
-)
-from ptir.codegen.lowering.rewriting import Body
+from ptir.codegen.lowering import bindings
+from ptir.codegen.lowering.constants import Constants
+from ptir.codegen.lowering.doubles import Doubles
+from ptir.codegen.lowering.functions import Functions
+from ptir.codegen.lowering.halves import Halves
+from ptir.codegen.lowering.lanes import Lanes
+from ptir.codegen.lowering.longs import Longs
+from ptir.codegen.lowering.masks import Masks
+from ptir.codegen.lowering.matrices import Matrices
+from ptir.codegen.lowering.narrow import Narrow
+from ptir.codegen.lowering.numbers import Numbers
+from ptir.codegen.lowering.prefetches import Prefetches
+from ptir.codegen.lowering.reinterpreted import Reinterpreted
+from ptir.codegen.lowering.rewriting import Body, Rewriter
+from ptir.codegen.lowering.specials import Specials
+from ptir.codegen.lowering.vectors import Vectors
 
+LOWERINGS: Final[Mapping[str, type[Rewriter]]] = {
+    "wide values": Lanes,
+    "prefetches": Prefetches,
+    "matrix instructions": Matrices,
+    "f64": Doubles,
+    "masks": Masks,
+    "narrow floats": Halves,
+    "narrow integers": Narrow,
+    "64-bit integers": Longs,
+    "functions": Functions,
+    "NaN and signed zeros": Numbers,
+    "overflowing constants": Constants,
+    "special literals": Specials,
+    "casts of pointers": Reinterpreted,
+    "mixed loads": Vectors,
+}
 
-class Lowering(NamedTuple):
-    """A row: what is lacking, what removes it, and where it still stands."""
-
-    lack: str
-    without: Callable[[Body], Body]
-    remaining: Callable[[Body], list[str]]
-
-
-LOWERINGS: Final = (
-    Lowering("wide values", lanes.without, lanes.remaining),
-    Lowering("prefetches", prefetches.without, prefetches.remaining),
-    Lowering("matrix instructions", matrices.without, matrices.remaining),
-    Lowering("f64", doubles.without, doubles.remaining),
-    Lowering("masks", masks.without, masks.remaining),
-    Lowering("narrow floats", halves.without, halves.remaining),
-    Lowering("narrow integers", narrow.without, narrow.remaining),
-    Lowering("64-bit integers", longs.without, longs.remaining),
-    Lowering("functions", functions.without, functions.remaining),
-    Lowering("NaN and signed zeros", numbers.without, numbers.remaining),
-    Lowering("overflowing constants", constants.without, constants.remaining),
-    Lowering("special literals", specials.without, specials.remaining),
-    Lowering("casts of pointers", reinterpreted.without, reinterpreted.remaining),
-    Lowering("mixed loads", vectors.without, vectors.remaining),
-)
-
-EVERYTHING: Final = frozenset(row.lack for row in LOWERINGS)
+EVERYTHING: Final = frozenset(LOWERINGS)
 """All that a language may lack."""
 
 
@@ -63,14 +52,14 @@ def lowered(body: Body, lacks: Collection[str], most: int = 0) -> Body:
 
     Raises ``UnsupportedError`` for what nothing can stand for.
     """
-    for row in LOWERINGS:
-        if row.lack in lacks:
-            body = row.without(body)
+    for lack, lowering in LOWERINGS.items():
+        if lack in lacks:
+            body = lowering.without(body)
     return bindings.without(body, most)
 
 
 def remaining(body: Body, lacks: Collection[str], most: int = 0) -> list[str]:
     """What of a kernel a language lacks, each as a sentence; nothing after ``lowered``."""
-    rows = (row for row in LOWERINGS if row.lack in lacks)
-    found = [f"{row.lack}: {what}" for row in rows for what in row.remaining(body)]
+    rows = ((lack, lowering) for lack, lowering in LOWERINGS.items() if lack in lacks)
+    found = [f"{lack}: {what}" for lack, lowering in rows for what in lowering.remaining(body)]
     return found + bindings.remaining(body, most)

@@ -36,40 +36,35 @@ class Vectors(Rewriter):
         self._split = vectors(body) & elements(body)
         self._taken: set[str] = set()
 
-    def words(self, one: nodes.LoadWords) -> None:
+    @classmethod
+    def remaining(cls, body: Body) -> list[str]:
+        """Memories that are used both by element and by 16 bytes."""
+        both = vectors(body) & elements(body)
+        return sorted(f"{name} is read by words and by 16 bytes" for name in both)
+
+    def visit_loadwords(self, one: nodes.LoadWords) -> None:
         """A load of 16 bytes as four variables."""
         if one.memory not in self._split:
-            super().words(one)
+            self.anew(one)
             return
         self._taken.add(one.name)
         at = self.index(one.at)
         for number in range(4):
             self.emit(nodes.Let(_named(one.name, number), Read(U32, one.memory, at + number)))
 
-    def words_stored(self, one: nodes.StoreWords) -> None:
+    def visit_storewords(self, one: nodes.StoreWords) -> None:
         """A store of 16 bytes as four stores."""
         if one.memory not in self._split:
-            super().words_stored(one)
+            super().visit_storewords(one)
             return
         at = self.index(one.at)
         for number, value in enumerate([self.let(self.expr(word)) for word in one.words]):
             self.emit(nodes.Store(U32, one.memory, at + number, value))
 
-    def word(self, one: Word) -> Expr:
+    def visit_word(self, one: Word) -> Expr:
         """The variable that holds the word."""
         return _named(one.of, one.number) if one.of in self._taken else one
 
 
 def _named(name: str, number: int) -> Var:
     return Var(U32, f"{name}_{number}")
-
-
-def without(body: Body) -> Body:
-    """16 bytes at once only where all of a memory is."""
-    return Vectors(body).rewritten()
-
-
-def remaining(body: Body) -> list[str]:
-    """Memories that are used both by element and by 16 bytes."""
-    both = vectors(body) & elements(body)
-    return sorted(f"{name} is read by words and by 16 bytes" for name in both)

@@ -17,7 +17,7 @@ from ptir.codegen.artifact.record import Artifact, BufferBinding, Command
 from ptir.codegen.artifact.source import SourceFile
 from ptir.codegen.compile import compile_block
 from ptir.codegen.context import Context
-from ptir.codegen.fusion.graph import is_map
+from ptir.codegen.families import FAMILIES
 from ptir.codegen.partitioned.program import BoundProgram, ContiguousParts, FromInput, InputBinding
 from ptir.codegen.partitioned.shard_views import NotPartitioned, is_unpacking
 from ptir.codegen.planning.buffer_slot import BufferSlot
@@ -237,10 +237,11 @@ def _busy(
 
 
 def _check(plan: FusionPlan) -> None:
-    """Raise ``NotPartitioned`` where not a linear kernel of few rows reads a part of panels."""
-    linear = {p for each in plan.fusions if each.family == "linear" for p in each.instructions}
+    """Raise ``NotPartitioned`` where a product reads a part of panels in another way."""
+    whole = (each for each in plan.fusions if FAMILIES[each.family].panels)
+    packed = {position for each in whole for position in each.instructions}
     for position, made in enumerate(plan.graph.block.instructions):
-        alone = made.op == "dot_general" and position not in linear
+        alone = made.op == "dot_general" and position not in packed
         if alone and any(_is_unpacked(plan, value) for value in made.operands):
             raise NotPartitioned("a product does not read its weight as panels")
 
@@ -248,14 +249,5 @@ def _check(plan: FusionPlan) -> None:
 def _is_unpacked(plan: FusionPlan, value: int) -> bool:
     """Whether a kernel reads a packed weight element by element."""
     graph = plan.graph
-    pending, seen = [value], set[int]()
-    while pending:
-        value = pending.pop()
-        made = graph.instruction(value)
-        if made is None or value in seen or not is_map(made):
-            continue
-        if is_unpacking(made):
-            return True
-        seen.add(value)
-        pending.extend(made.operands)
-    return False
+    made = map(graph.instruction, graph.walk(value, enters=graph.is_map))
+    return any(one is not None and is_unpacking(one) for one in made)

@@ -54,15 +54,10 @@ def fuse(
     maps = [
         fusion_that_stores(graph, value)
         for value in sorted(stored - made)
-        if not _is_constant(graph, value)
+        if not graph.is_constant(value)
     ]
     fusions = sorted((*heroes, *maps), key=lambda fusion: fusion.position)
     return FusionPlan(graph, tuple(fusions), frozenset(stored), reasons)
-
-
-def _is_constant(graph: Graph, value: int) -> bool:
-    made = graph.instruction(value)
-    return made is not None and made.op == "constant"
 
 
 def _hero_fusions(graph: Graph) -> list[Fusion]:
@@ -157,7 +152,7 @@ def _materialized(
         if position not in claimed:
             _settle(graph, position, stored, consumers, claimed)
     later = stored - reasons.keys()
-    _because(reasons, {v for v in later if _is_constant(graph, v)}, CONSTANT)
+    _because(reasons, filter(graph.is_constant, later), CONSTANT)
     _because(reasons, later, SHARED)
     return reasons
 
@@ -220,11 +215,7 @@ def _deep(graph: Graph, stored: set[int], claimed: set[int]) -> set[int]:
 
 
 def _settle(
-    graph: Graph,
-    position: int,
-    stored: set[int],
-    consumers: dict[int, set[int]],
-    claimed: set[int],
+    graph: Graph, position: int, stored: set[int], consumers: dict[int, set[int]], claimed: set[int]
 ) -> None:
     """Decide about the values of one instruction that no hero claimed; readers are settled."""
     made = graph.block.instructions[position]
@@ -242,11 +233,7 @@ def _settle(
 
 
 def _live_readers(
-    graph: Graph,
-    value: int,
-    stored: set[int],
-    consumers: dict[int, set[int]],
-    claimed: set[int],
+    graph: Graph, value: int, stored: set[int], consumers: dict[int, set[int]], claimed: set[int]
 ) -> list[Instruction]:
     """The instructions that no hero claimed, read a value and are computed for some kernel."""
     return [
@@ -271,20 +258,13 @@ def _is_shared(graph: Graph, value: int, readers: set[int], live: list[Instructi
 
 def _is_of_packed(graph: Graph, value: int) -> bool:
     """Whether packed parameters alone make a value: they would be expanded anew in every run."""
-    found, pending, seen = False, [value], set[int]()
-    while pending:
-        one = pending.pop()
-        if one in seen:
-            continue
-        seen.add(one)
-        made = graph.instruction(one)
-        if made is None or not is_map(made):
-            return False
-        if made.op == "composite":
-            found = True
-        else:
-            pending.extend(made.operands)
-    return found
+
+    def enters(value: int) -> bool:
+        made = graph.instruction(value)
+        return made is not None and is_map(made) and made.op != "composite"
+
+    ends = {v for v in graph.walk(value, enters=enters) if not enters(v)}
+    return bool(ends) and all(map(graph.is_map, ends))
 
 
 def _is_read_twice(readers: list[Instruction]) -> bool:

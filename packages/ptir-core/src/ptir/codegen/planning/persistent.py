@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
 
-from ptir.backend.kernel import Argument, Dialect, PersistentPrimitives
+from ptir.backend.kernel import Argument, Dialect, Language, PersistentPrimitives
 from ptir.codegen.expressions.expr import Apply, Const, Expr, Var
 from ptir.codegen.expressions.index import ZERO, Index, axis, dynamic
 from ptir.codegen.kernel_ir.nodes import (
@@ -81,7 +81,7 @@ def within(place: BufferSlot, piece: int) -> tuple[BufferSlot, int]:
 
 
 def persistent_kernels(
-    kernels: Sequence[Kernel | None], plan: MemoryPlan, dialect: Dialect, piece: int, most: int
+    kernels: Sequence[Kernel | None], plan: MemoryPlan, dialect: Language, piece: int, most: int
 ) -> tuple[PersistentKernel, ...]:
     """The kernels of a program as persistent kernels, in order.
 
@@ -165,16 +165,23 @@ def phase(code: KernelCode) -> KernelCode:
 
 
 def _next(variable: Var) -> Expr:
-    return Apply(I32, "add", variable, Const(I32, 1))
+    return variable + 1
 
 
-def device_function(
-    dialect: Dialect, primitives: PersistentPrimitives, name: str, code: KernelCode
-) -> str:
+def _spelled(language: Language) -> tuple[Dialect, PersistentPrimitives]:
+    """A language as the dialect that it is, and how that spells persistent kernels."""
+    primitives = language.persistent
+    assert isinstance(language, Dialect), f"{language.name} is no dialect"
+    assert primitives is not None, f"{language.name} has no persistent kernels"
+    return language, primitives
+
+
+def device_function(language: Language, name: str, code: KernelCode) -> str:
     """The code of a phase as a function that takes counters, workgroups and buffers.
 
     Where ``PTIR_VERIFY`` is on, one that is not legal is a ``VerifyError``.
     """
+    dialect, primitives = _spelled(language)
     given = replace(code, preamble=(Let(ITEMS, Const(I32, ANY)), *code.preamble))
     _check(f"{name}, a phase,", given, Argument(COUNTERS, I32, True), {COUNTERS: STRIDE * 4})
     listed = "".join(f", {dialect.pointer(a)}{a.name}" for a in code.arguments)
@@ -188,7 +195,7 @@ Functions: TypeAlias = Sequence[tuple[str, Sequence[Argument]]]
 
 
 def persistent_code(
-    dialect: Dialect,
+    language: Language,
     table: str,
     persistent: PersistentKernel,
     made: Sequence[Phase],
@@ -222,7 +229,7 @@ def persistent_code(
         _counted(len(made), each_phase),
         If(is_last, (_counted(count, (cleared,)),)),
     )
-    return KernelCode((), statements, (*buffers, Argument(ALL_COUNTERS, I32, True)), dialect)
+    return KernelCode((), statements, (*buffers, Argument(ALL_COUNTERS, I32, True)), language)
 
 
 def _counted(end: int, body: tuple[Statement, ...]) -> For:
@@ -241,8 +248,7 @@ def _called(made: Sequence[Phase], functions: Functions, counters: Index, first:
 
 
 def kernel(
-    dialect: Dialect,
-    primitives: PersistentPrimitives,
+    language: Language,
     name: str,
     persistent: PersistentKernel,
     made: Sequence[Phase],
@@ -250,8 +256,8 @@ def kernel(
     workers: int,
 ) -> str:
     """The text of a persistent kernel; ``VerifyError`` if ``PTIR_VERIFY`` finds it not legal."""
-    table = f"{name}_phases"
-    code = persistent_code(dialect, table, persistent, made, functions, workers)
+    (dialect, primitives), table = _spelled(language), f"{name}_phases"
+    code = persistent_code(language, table, persistent, made, functions, workers)
     nbytes = {ALL_COUNTERS: persistent.counters.nbytes, table: 3 * I32.itemsize * len(made)}
     _check(name, code, Argument(table, I32, False), nbytes)
     rows = primitives.table.format(table, ", ".join(map(str, _rows(made))))

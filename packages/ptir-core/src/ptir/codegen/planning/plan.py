@@ -80,7 +80,7 @@ class _Planner:
         self.copies = [[] for _ in range(len(steps) + 1)]
         for value in range(len(self.graph.block.inputs)):
             self.lives[value] = _LiveRange([value], 0, -1, len(steps), BufferSlot("input", value))
-        constants = tuple(v for v in sorted(self.fused.materialized) if self._is_constant(v))
+        constants = tuple(v for v in sorted(self.fused.materialized) if self.graph.is_constant(v))
         for number, value in enumerate(constants):
             self.lives[value] = _LiveRange(
                 [value], 0, -1, len(steps), BufferSlot("constant", number)
@@ -96,10 +96,6 @@ class _Planner:
         places = {value: self._place(value) for value in self.lives}
         copies = tuple(map(tuple, self.copies))
         return MemoryPlan(places, copies, outputs, arena, constants)
-
-    def _is_constant(self, value: int) -> bool:
-        made = self.graph.instruction(value)
-        return made is not None and made.op == "constant"
 
     def _place(self, value: int) -> BufferSlot:
         place = self.lives[value].place

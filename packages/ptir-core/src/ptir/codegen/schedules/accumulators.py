@@ -28,12 +28,12 @@ from ptir.codegen.kernel_ir.writer import Writer
 from ptir.types import BOOL, DTYPES, DType
 
 COMBINERS: Final[dict[str, Callable[[DType, Expr, Expr], Expr]]] = {
-    "sum": lambda dtype, a, b: Apply(dtype, "add", a, b),
-    "prod": lambda dtype, a, b: Apply(dtype, "mul", a, b),
+    "sum": lambda dtype, a, b: a + b,
+    "prod": lambda dtype, a, b: a * b,
     "max": maximum,
     "min": minimum,
-    "any": lambda dtype, a, b: Apply(dtype, "or", a, b),
-    "all": lambda dtype, a, b: Apply(dtype, "and", a, b),
+    "any": lambda dtype, a, b: a | b,
+    "all": lambda dtype, a, b: a & b,
 }
 
 
@@ -73,13 +73,13 @@ def better(a: Sequence[Expr], b: Sequence[Expr]) -> Sequence[Expr]:
 def _is_better(best: Expr, where: Expr, found: Expr, index: Expr) -> Expr:
     """Whether the element ``found`` at ``index`` comes before the best so far."""
     earlier = compare("lt", index, where)
-    equal = Apply(BOOL, "eq", found, best)
-    beats: Expr = compare("gt", found, best)
+    equal: Expr = Apply(BOOL, "eq", found, best)
+    beats = compare("gt", found, best)
     if best.dtype.is_float:
         nan, was = (Apply(BOOL, "ne", x, x) for x in (found, best))
-        equal = Apply(BOOL, "or", equal, Apply(BOOL, "and", nan, was))
-        beats = select(was, constant(BOOL, 0), Apply(BOOL, "or", beats, nan))
-    return Apply(BOOL, "or", beats, Apply(BOOL, "and", equal, earlier))
+        equal |= nan & was
+        beats = select(was, constant(BOOL, 0), beats | nan)
+    return beats | (equal & earlier)
 
 
 Bring = Callable[[Var, Callable[[Expr, Expr], Expr]], Var]
@@ -162,14 +162,14 @@ class ExtremeAccumulator:
         of = self._of
         top, low, high = (self._writer.let(bound) for _, bound in self._bounds)
         rest = constant(of.plain, of.sign - 1)
-        nan = compare("gt", high, constant(of.plain, of.sign + of.infinity))
+        nan = compare("gt", high, of.sign + of.infinity)
         if self._kind == "max":
-            below = Apply(of.signed, "bits", Apply(of.plain, "xor", low, rest))
-            found = select(compare("lt", top, constant(of.signed, 0)), below, top)
+            below = Apply(of.signed, "bits", low ^ rest)
+            found = select(compare("lt", top, 0), below, top)
             return select(nan, constant(of.signed, of.sign - 1), found)
-        nan = Apply(nan.dtype, "or", nan, compare("gt", top, constant(of.signed, of.infinity)))
-        below = Apply(of.signed, "bits", Apply(of.plain, "xor", high, rest))
-        negative = compare("ge", high, constant(of.plain, of.sign))
+        nan |= compare("gt", top, of.infinity)
+        below = Apply(of.signed, "bits", high ^ rest)
+        negative = compare("ge", high, of.sign)
         found = select(negative, below, Apply(of.signed, "bits", low))
         return select(nan, constant(of.signed, -of.sign), found)
 
@@ -177,10 +177,8 @@ class ExtremeAccumulator:
         """The float of a rank."""
         of = self._of
         rest = constant(of.signed, of.sign - 1)
-        negative = compare("lt", rank, constant(of.signed, 0))
-        return Apply(
-            self._dtype, "bits", select(negative, Apply(of.signed, "xor", rank, rest), rank)
-        )
+        negative = compare("lt", rank, 0)
+        return Apply(self._dtype, "bits", select(negative, rank ^ rest, rank))
 
     def result(self) -> Expr:
         """What the elements so far come to."""

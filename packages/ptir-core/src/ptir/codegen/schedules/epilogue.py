@@ -93,15 +93,16 @@ class HeroKernel:
     """What every kernel around one instruction, its *hero*, knows while it is written."""
 
     def __init__(self, fusion: Fusion, context: EmitContext) -> None:
-        self.fusion, self.context = fusion, context
-        self.made: Instruction = context.graph.block.instructions[fusion.detail]
+        self.fusion, self.context, self.graph = fusion, context, context.graph
+        position = fusion.detail if isinstance(fusion.detail, int) else fusion.detail.position
+        self.made: Instruction = self.graph.block.instructions[position]
+        self.hero = self.graph.results[position][0]
         self.writer: Writer = context.writer()
         self.builder = builder_of(fusion, context)
 
     def store(self, flat: Index, expr: Expr) -> None:
         """Store the output's element, or one per lane, where the hero's is ``expr``."""
-        hero, exit = self.context.graph.results[self.fusion.detail][0], self.fusion.outputs[0]
-        store(self.writer, self.builder, (hero, expr), exit, flat)
+        store(self.writer, self.builder, (self.hero, expr), self.fusion.outputs[0], flat)
 
 
 def store(writer: Writer, builder: Builder, held: tuple[int, Expr], exit: int, flat: Index) -> None:

@@ -55,6 +55,8 @@ class Family:
     """The composites that it takes whole, and when not."""
     measured: tuple[Literal["serial", "coop"], ...] = ()
     """The schedules whose tiles are measured with its kernels (``codegen.tuning.tune``)."""
+    panels: bool = False
+    """Whether its kernels read packed weights panel by panel, not element by element."""
     emit: str = ""
     """Where ``emit(fusion, context)``, the serial kernel, is; in ``module`` where empty."""
     emit_cooperative: str = ""
@@ -69,13 +71,15 @@ class Family:
     """Where ``inlined(graph, position)`` is: whether all who read an instruction that the family
     could take as a hero compute it themselves."""
 
-    def _in(self, module: str, name: str) -> Any:
-        return getattr(import_module(f"ptir.codegen.families.{module or self.module}"), name)
+    def _in(self, module: str, name: str) -> Callable[..., Any]:
+        """A function of a module of ``families``; where that is empty, of its own."""
+        where = import_module(f"ptir.codegen.families.{module or self.module}")
+        found: Callable[..., Any] = getattr(where, name)
+        return found
 
     @cached_property
     def _match(self) -> Callable[[Graph, int], Fusion | None]:
-        found: Callable[[Graph, int], Fusion | None] = self._in("", "match")
-        return found
+        return self._in("", "match")
 
     def match(self, graph: Graph, position: int) -> Fusion | None:
         """The fusion around the instruction at a position where that is a hero, or None."""
@@ -85,8 +89,7 @@ class Family:
 
     @cached_property
     def _emit(self) -> Callable[[Fusion, EmitContext], Kernel]:
-        emit: Callable[[Fusion, EmitContext], Kernel] = self._in(self.emit, "emit")
-        return emit
+        return self._in(self.emit, "emit")
 
     def kernel(self, fusion: Fusion, context: EmitContext) -> Kernel:
         """The kernel of a fusion in the context's schedule.

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Annotated, Any
 
-from ptir.backend.kernel import Argument, Dialect, Traits
+from ptir.backend.kernel import Argument, Dialect, Language, Traits
 from ptir.codegen.expressions.expr import Apply, Const, Coordinate, Var
 from ptir.codegen.expressions.index import Axis, Index, axis
 from ptir.codegen.fusion.graph import Builder, Graph
@@ -44,9 +44,8 @@ class Fusion:
     @property
     def all_instructions(self) -> frozenset[int]:
         """The instructions that the kernel computes as its own, its prologue's among them."""
-        return self.instructions | (
-            self.prologue.all_instructions if self.prologue else frozenset()
-        )
+        own = self.instructions
+        return own | self.prologue.all_instructions if self.prologue else own
 
     @property
     def position(self) -> int:
@@ -55,11 +54,7 @@ class Fusion:
 
 
 def alone(
-    family: str,
-    graph: Graph,
-    position: int,
-    exact: tuple[Value, ...] = (),
-    in_place: bool = False,
+    family: str, graph: Graph, position: int, exact: tuple[Value, ...] = (), in_place: bool = False
 ) -> Fusion:
     """The fusion of one instruction; its result may be written over its first operand."""
     made, results = graph.block.instructions[position], graph.results[position]
@@ -89,7 +84,7 @@ class KernelCode:
     body: tuple[Statement, ...]
     """What each workgroup does."""
     arguments: tuple[Argument, ...]
-    dialect: Dialect
+    dialect: Language
 
     @staticmethod
     def of(writer: Writer) -> KernelCode:
@@ -113,6 +108,7 @@ class KernelCode:
 
     @cached_property
     def _renderer(self) -> Renderer:
+        assert isinstance(self.dialect, Dialect), f"{self.dialect.name} has no texts of statements"
         return Renderer(self.dialect, {a.name: a for a in self.arguments})
 
     @cached_property
@@ -187,20 +183,21 @@ class Kernel:
         return (*self.code.preamble, *self.code.body)
 
     @property
-    def body(self) -> str:
-        """All that one workgroup does, as text."""
-        return self.code.text
+    def scratch_types(self) -> dict[int, TensorType]:
+        """Its scratch memories, by the values under which they go."""
+        return {scratch_value(self.fusion, n): type for n, type in enumerate(self.scratch)}
 
     @property
     def launches(self) -> tuple[Kernel, ...]:
         """The kernel and what follows it."""
         return (self, *(self.next.launches if self.next else ()))
 
-    def text(self, dialect: Dialect, name: str) -> str:
-        """The kernel in the dialect."""
+    def text(self, dialect: Language, name: str) -> str:
+        """The kernel in a language."""
         own = dialect.whole_kernel(self, name)
         if own is not None:
             return own
+        assert isinstance(dialect, Dialect), f"{dialect.name} writes no whole kernels"
         code = self.code
         if self.workgroup_size > 1:
             return dialect.workgroup_kernel(name, code.arguments, self.workgroup_size, code.text)
@@ -218,7 +215,7 @@ class EmitContext:
 
     graph: Graph
     is_materialized: Callable[[int], bool]
-    dialect: Dialect
+    dialect: Language
     traits: Traits
     tiles: Tiles
     cooperative: bool = False
@@ -256,15 +253,6 @@ def finish_kernel(
     workgroup_size: int = 1,
 ) -> Kernel:
     """The kernel that ``writer`` holds; cooperative, where a workgroup has several threads."""
-    values = tuple(writer.arguments)
-    groups = workgroup_size, writer.shared_bytes
-    return Kernel(
-        fusion.family,
-        KernelCode.of(writer),
-        values,
-        workgroups,
-        fusion,
-        scratch,
-        may_alias,
-        *groups,
-    )
+    code, values, shared = KernelCode.of(writer), tuple(writer.arguments), writer.shared_bytes
+    given = scratch, may_alias, workgroup_size, shared
+    return Kernel(fusion.family, code, values, workgroups, fusion, *given)

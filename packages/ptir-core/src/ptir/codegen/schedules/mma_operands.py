@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from ptir.codegen.expressions.elementwise import cast
-from ptir.codegen.expressions.expr import Apply, Expr, Load, constant
+from ptir.codegen.expressions.expr import Apply, Expr, Load
 from ptir.codegen.expressions.index import Index
 from ptir.codegen.fusion.graph import Graph
 from ptir.types import BF16, DTYPES, F16, F32, U32, DType
@@ -21,8 +21,7 @@ RUN: Final = 4
 """Words of 16 bytes, which a thread brings at once."""
 RAISED: Final = 8
 """Bits by which each part of an f32 is raised above the one before."""
-UPPER: Final = constant(U32, 0xFFFF0000)
-SIXTEEN: Final = constant(U32, 16)
+UPPER: Final = 0xFFFF0000
 
 Words = Sequence[Sequence[Expr]]
 """The words of some pairs, one for each part, the highest first."""
@@ -55,8 +54,8 @@ def as_they_lie(found: Sequence[Expr]) -> Words:
 
 def paired(low: Expr, high: Expr) -> Expr:
     """The upper halves of two f32 as a word: the bf16 that they are, or their highest part."""
-    bits = [Apply(U32, "bits", one) for one in (low, high)]
-    return Apply(U32, "or", Apply(U32, "shift_right", bits[0], SIXTEEN), _upper(bits[1]))
+    below, above = (Apply(U32, "bits", one) for one in (low, high))
+    return (below >> 16) | (above & UPPER)
 
 
 def narrow(found: Sequence[Expr]) -> Words:
@@ -64,7 +63,7 @@ def narrow(found: Sequence[Expr]) -> Words:
     if found[0].dtype != F16:
         return [[paired(*found)]]
     low, high = (Apply(U32, "convert", Apply(DTYPES["u16"], "bits", one)) for one in found)
-    return [[Apply(U32, "or", low, Apply(U32, "shift_left", high, SIXTEEN))]]
+    return [[low | (high << 16)]]
 
 
 def split(parts: int, raised: int = 0) -> Callable[[Sequence[Expr]], Words]:
@@ -88,13 +87,8 @@ def _split(pair: list[Expr], parts: int, raised: int) -> list[Expr]:
 
 def _rest(x: Expr, raised: int) -> Expr:
     """What the upper half of an f32 leaves, which is exact."""
-    upper = Apply(F32, "bits", _upper(Apply(U32, "bits", x)))
-    rest = Apply(F32, "sub", x, upper)
-    return Apply(F32, "mul", rest, constant(F32, 2.0**raised)) if raised else rest
-
-
-def _upper(bits: Expr) -> Expr:
-    return Apply(U32, "and", bits, UPPER)
+    rest = x - Apply(F32, "bits", Apply(U32, "bits", x) & UPPER)
+    return rest * 2.0**raised if raised else rest
 
 
 EXACT: Final = {BF16: (1, 0), F16: (2, 0), F32: (3, RAISED)}

@@ -37,7 +37,7 @@ from ptir.codegen.schedules.mma_shared_tiles import (
 )
 from ptir.codegen.schedules.tile import Finish, finish_tile
 from ptir.codegen.schedules.workgroup import Workgroup
-from ptir.types import BOOL, F32, I32, U32, DType
+from ptir.types import F32, I32, U32, DType
 
 WORKGROUP_SIZE: Final = 128
 LARGEST: Final = constant(F32, 3.4028234663852886e38)
@@ -145,14 +145,14 @@ class MmaTile:
         self._declare("s")
         count = -(-made.depth // DEPTH)
         self.slices.put(self.slices.load(first, number(0), number(0)), number(0))
-        with writer.loop(Axis("slice", count), 0, count, no_unroll=True):
+        with writer.each("slice", count, no_unroll=True) as slice:
             self.slices.wait()
             here = writer.let_index(axis("slice", max(2, count)) % 2, 2)
             there = writer.let_index((axis("slice", max(2, count)) + 1) % 2, 2)
             ahead = writer.let_index(axis("slice", max(2, count)) + 1, count + 1)
             pending = self.slices.load(first, ahead, there)
             self._multiply(here)
-            self._add(first[1], axis("slice", count))
+            self._add(first[1], slice)
             self.slices.put(pending, there)
         self._finish(first, finish)
 
@@ -273,11 +273,11 @@ class MmaTile:
             return sum
         made = writer.declare(sum, writer.name("sum"))
         finite = compare("le", Apply(F32, "abs", sum), LARGEST)
-        with writer.when(Apply(BOOL, "not", writer.scalar(finite))):
+        with writer.when(~writer.scalar(finite)):
             writer.assign(made, ZERO)
             steps = Axis("again", again.steps)
             with writer.loop(steps, 0, again.steps, no_unroll=True):
                 for factors in again.factors(row, column, axis("again", again.steps)):
                     given = map(writer.scalar, factors)
-                    writer.assign(made, writer.apply("fma", F32, *given, made))
+                    writer.add_product(made, *given)
         return made

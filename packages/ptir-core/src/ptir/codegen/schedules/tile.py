@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from ptir.codegen.expressions.expr import Cell, Coordinate, Expr, Var, carrier, constant, whole_word
-from ptir.codegen.expressions.index import Axis, Index, axis
+from ptir.codegen.expressions.index import Index, axis
 from ptir.codegen.kernel_ir.conditions import all_of, less
 from ptir.codegen.kernel_ir.writer import Writer
 from ptir.codegen.schedules.kernel import EmitContext
@@ -51,11 +51,7 @@ class Tile:
     workgroup_size: Final = SIDE * SIDE
 
     def __init__(
-        self,
-        context: EmitContext,
-        writer: Writer,
-        dtype: DType,
-        sizes: tuple[int, int, int],
+        self, context: EmitContext, writer: Writer, dtype: DType, sizes: tuple[int, int, int]
     ) -> None:
         """``sizes`` are rows, columns and depth."""
         self.writer, self.dtype = writer, dtype
@@ -92,11 +88,11 @@ class Tile:
             (b, first[1], self.width, self.columns, writer.shared(self._held, self.width * DEPTH)),
         )
         slices = -(-self.depth // DEPTH)
-        with writer.loop(Axis("slice", slices), 0, slices, no_unroll=True):
+        with writer.each("slice", slices, no_unroll=True) as slice:
             for operand, begin, size, limit, array in sides:
-                self._bring(operand, axis("slice", slices) * DEPTH, begin, size, limit, array)
+                self._bring(operand, slice * DEPTH, begin, size, limit, array)
             writer.barrier()
-            with writer.loop(Axis("k", DEPTH), 0, DEPTH):
+            with writer.each("k", DEPTH):
                 self._multiply(sides[0][-1], sides[1][-1])
             writer.barrier()
         self._finish(first, finish)
@@ -146,7 +142,7 @@ class Tile:
         for row, line in zip(rows, self._sums, strict=True):
             for column, one in zip(columns, line, strict=True):
                 factors = writer.scalar(row), writer.scalar(column)
-                writer.assign(one, writer.apply("fma", self.dtype, *factors, one))
+                writer.add_product(one, *factors)
 
     def _finish(self, first: tuple[Index, Index], finish: Finish) -> None:
         """Put the sums down, and go through them as results lie in memory."""

@@ -79,7 +79,7 @@ class Workgroup:
                 yield axis("member", size)
             return
         # A loop of one pass too: PoCL 3.1 computes a bare block between barriers wrongly.
-        with self.writer.loop(Axis(name, size), self.local_id, size, self.size, no_unroll):
+        with self.writer.each(name, size, self.local_id, size, self.size, no_unroll):
             yield axis(name, size)
 
     def distribute_runs(self, size: int, body: Callable[[Index], None], run: int = 1) -> None:
@@ -204,4 +204,4 @@ def can_shuffle(dtype: DType) -> bool:
 
 
 def _add(a: Expr, b: Expr) -> Expr:
-    return Apply(a.dtype, "add", a, b)
+    return a + b

@@ -22,7 +22,7 @@ from ptir.codegen.expressions.expr import interned
 from ptir.codegen.families import FAMILIES
 from ptir.codegen.planning.fuse import FusionPlan
 from ptir.codegen.schedules import tuned_tiles
-from ptir.codegen.schedules.kernel import EmitContext, Fusion, Kernel, scratch_value
+from ptir.codegen.schedules.kernel import EmitContext, Fusion, Kernel
 from ptir.codegen.schedules.schedules import schedule_of
 from ptir.codegen.schedules.tiles import Tiles
 from ptir.codegen.tuning.recorder import Recorded
@@ -88,7 +88,7 @@ class TuningTask:
 
     def nbytes(self, kernel: Kernel) -> dict[int, int]:
         """The bytes behind each value that its launches use."""
-        types = {scratch_value(kernel.fusion, n): type for n, type in enumerate(kernel.scratch)}
+        types = kernel.scratch_types
         values = dict.fromkeys(value for each in kernel.launches for value in each.values)
         return {v: max(1, (types.get(v) or self.fused.graph.type(v)).nbytes) for v in values}
 

@@ -15,7 +15,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 
 from ptir.codegen.expressions.expr import Apply, Cell, Coordinate, Var, constant
-from ptir.codegen.expressions.index import Axis, Index, axis, number, ravel_index, unravel_index
+from ptir.codegen.expressions.index import Index, axis, number, ravel_index, unravel_index
 from ptir.codegen.families.attention import softmax
 from ptir.codegen.families.attention.serial import NOW, TOTAL, Attention
 from ptir.codegen.families.cache.serial import written
@@ -87,7 +87,7 @@ class CooperativeAttention(Attention):
         self._declare()
         if self.updates:
             self._append()
-            with writer.loop(Axis("blocks", blocks), 0, blocks, no_unroll=True):
+            with writer.each("blocks", blocks, no_unroll=True):
                 self._rows_from(axis("blocks", blocks) * block.rows)
                 writer.barrier()
         else:
@@ -142,7 +142,7 @@ class CooperativeAttention(Attention):
         writer.barrier()
         low, high = self._stretch(*self._range(block.rows))
         writer.declare_all(*((one, ZERO) for _, one in self._results))
-        with writer.loop(Axis("j", self.C), low, high, block.keys):
+        with writer.each("j", self.C, low, high, block.keys):
             self._stage(1, high)
             writer.barrier()
             self._score_all()
@@ -199,9 +199,9 @@ class CooperativeAttention(Attention):
         writer = self.writer
         low, high = (Var(I32, writer.name(end)) for end in ("low", "high"))
         writer.declare_all((low, constant(I32, self.C)), (high, constant(I32, 0)))
-        with writer.loop(Axis("r", rows), 0, rows):
+        with writer.each("r", rows) as r:
             ends = zip((self.lows, self.highs), "ab", strict=True)
-            a, b = (writer.let(Read(I32, array, axis("r", rows)), name) for array, name in ends)
+            a, b = (writer.let(Read(I32, array, r), name) for array, name in ends)
             with writer.when(less(a, b)):
                 writer.assign(low, Apply(I32, "min", low, a))
                 writer.assign(high, Apply(I32, "max", b, high))
@@ -242,12 +242,12 @@ class CooperativeAttention(Attention):
             jj = self._named(jj, block.keys)
             writer.declare(ZERO, DOT.name)
             own = -(-self.D // parts)
-            with writer.loop(Axis("d", own), 0, own):
+            with writer.each("d", own):
                 d = axis("d", own) * parts + part
                 with writer.when(less(d, self.D) if self.D % parts else None):
                     query = writer.scalar(Cell(F32, self.queries, r * self.D + d))
                     key = writer.scalar(Cell(F32, self.entries, jj * (self.D + 1) + d))
-                    writer.assign(DOT, writer.apply("fma", F32, query, key, DOT))
+                    writer.add_product(DOT, query, key)
             if parts > 1:
                 self.workgroup.sum([DOT], pairs)
             here = writer.let(Coordinate(I32, self.j + jj))
@@ -271,8 +271,8 @@ class CooperativeAttention(Attention):
         writer, keys = self.writer, self.block.keys
         most = writer.let(Read(F32, self.mosts, r))
         writer.declare(most, NOW.name)
-        with writer.loop(Axis("jj", keys), 0, keys):
-            found = writer.scalar(Cell(F32, self.scores, r * keys + axis("jj", keys)))
+        with writer.each("jj", keys) as jj:
+            found = writer.scalar(Cell(F32, self.scores, r * keys + jj))
             writer.assign(NOW, writer.scalar(softmax.greater(found, NOW)))
         writer.put(self.keeps, r, softmax.weight(most, softmax.shift(NOW)))
         writer.put(self.mosts, r, NOW)
@@ -314,7 +314,7 @@ class CooperativeAttention(Attention):
                 with self._seen_keys(r) as jj:
                     weight = writer.scalar(Cell(F32, self.scores, r * keys + jj))
                     value = writer.scalar(Cell(F32, self.entries, jj * (self.D + 1) + d))
-                    writer.assign(one, writer.apply("fma", F32, weight, value, one))
+                    writer.add_product(one, weight, value)
         with self.workgroup.distribute(self.block.rows, "r") as r:
             before, keep = (Read(F32, array, r) for array in (self.totals, self.keeps))
             writer.declare(writer.apply("mul", F32, before, keep), TOTAL.name)
@@ -333,7 +333,7 @@ class CooperativeAttention(Attention):
         first = writer.let(Apply(I32, "select", later, after, constant(I32, 0)))
         last = writer.let(Apply(I32, "min", constant(I32, keys), left))
         name = writer.name("jj")
-        with writer.loop(Axis(name, keys), first, last):
+        with writer.each(name, keys, first, last):
             yield axis(name, keys)
 
     def _store_results(self) -> None:
@@ -344,4 +344,4 @@ class CooperativeAttention(Attention):
                 batch, head, step = self._at(row)
                 where = (batch, self._named(head, self.H), self._named(step, self.T))
                 place = self._named(at % self.D, self.D)
-                self._store((*where, place), Apply(F32, "div", one, softmax.divisor(total)))
+                self._store((*where, place), one / softmax.divisor(total))

@@ -18,7 +18,7 @@ from ptir.codegen.expressions.expr import (
     compare,
     constant,
 )
-from ptir.codegen.expressions.index import Axis, Index, axis, number, unravel_index
+from ptir.codegen.expressions.index import Index, axis, number, unravel_index
 from ptir.codegen.families.attention import softmax, split
 from ptir.codegen.families.attention.cooperative import DOT, ZERO
 from ptir.codegen.families.attention.mma_stages import KEYS, SPLIT, Blocks, MmaAttentionStages
@@ -104,7 +104,7 @@ class MmaAttention(MmaAttentionStages):
         writer, ahead = self.writer, blocks.buffers == 2
         if ahead:
             self._bring_both(as_index(low, 0, self.C), high, number(0))
-        with writer.loop(Axis("j", self.C), low, high, KEYS):
+        with writer.each("j", self.C, low, high, KEYS):
             here = number(0)
             if ahead:
                 since = Coordinate(I32, self.j - as_index(low, 0, self.C))
@@ -272,10 +272,10 @@ class MmaAttention(MmaAttentionStages):
         """A result: a sum over the total of its row's weights."""
         writer, (batch, head, step) = self.writer, self._at(row)
         where = batch, self._named(head, self.H), self._named(step, self.T)
-        made = Apply(F32, "div", writer.let(sum), softmax.divisor(total))
+        made = writer.let(sum) / softmax.divisor(total)
         found = writer.declare(writer.scalar(made), writer.name("found"))
         finite = compare("le", Apply(F32, "abs", made), LARGEST)
-        with writer.when(Apply(BOOL, "not", writer.scalar(finite))):
+        with writer.when(~writer.scalar(finite)):
             self._anew(found, where, d, r)
         self._store((*where, d), found)
 
@@ -285,12 +285,12 @@ class MmaAttention(MmaAttentionStages):
         most, total = self._before_keys(where[1])
         writer.declare_all((MOST, most), (TOTAL, total), (sum, ZERO))
         low, high = (writer.scalar(Cell(I32, array, r)) for array in (self.lows, self.highs))
-        with writer.loop(Axis("i", self.C), low, high, no_unroll=True):
-            key = self.row, self.head, axis("i", self.C)
+        with writer.each("i", self.C, low, high, no_unroll=True) as i:
+            key = self.row, self.head, i
             writer.declare(ZERO, DOT.name)
-            with writer.loop(Axis("d", self.D), 0, self.D, no_unroll=True):
+            with writer.each("d", self.D, no_unroll=True):
                 each = self._f32(0, where, axis("d", self.D)), self._f32(1, key, axis("d", self.D))
-                writer.assign(DOT, writer.apply("fma", F32, *map(writer.scalar, each), DOT))
+                writer.add_product(DOT, *map(writer.scalar, each))
             score = writer.scalar(self._score(DOT))
             now = writer.scalar(softmax.greater(score, MOST))
             less_by = writer.scalar(softmax.shift(now))
@@ -301,7 +301,7 @@ class MmaAttention(MmaAttentionStages):
             kept = writer.apply("mul", F32, TOTAL, keep)
             writer.assign(TOTAL, writer.total([kept, weight]))
             writer.assign(MOST, now)
-        writer.assign(result, writer.scalar(Apply(F32, "div", sum, softmax.divisor(TOTAL))))
+        writer.assign(result, writer.scalar(sum / softmax.divisor(TOTAL)))
 
     def _f32(self, operand: int, at: tuple[Index, Index, Index], place: Index) -> Expr:
         return self.builder.at(self.made.operands[operand], (*at, place))

@@ -154,8 +154,8 @@ class Attention:
         workgroups = self.context.workgroups(outer, self.B * self.H * self.T * self.C * self.D // 2)
         first, last = writer.work_range(outer, workgroups)
         self._declare_arrays()
-        with writer.loop(Axis("e", outer), first, last):
-            self._entry(*unravel_index(axis("e", outer), (self.B, heads, entries)))
+        with writer.each("e", outer, first, last) as e:
+            self._entry(*unravel_index(e, (self.B, heads, entries)))
         return finish_kernel(self.fusion, writer, workgroups)
 
     def _declare_arrays(self) -> None:
@@ -172,11 +172,11 @@ class Attention:
 
     def _score(self, product: Expr) -> Expr:
         """A product of query and key, scaled and bent."""
-        score: Expr = Apply(F32, "mul", product, constant(F32, self["scale"]))
+        score: Expr = product * self["scale"]
         if self["soft_cap"] is None:
             return score
         cap = constant(F32, self["soft_cap"])
-        return Apply(F32, "mul", Apply(F32, "tanh", Apply(F32, "div", score, cap)), cap)
+        return Apply(F32, "tanh", score / cap) * cap
 
     def _masked(self, product: Expr, here: Expr, low: Expr, high: Expr) -> Expr:
         """The score of a product with the key at a position, where that is seen."""
@@ -188,8 +188,8 @@ class Attention:
             made = self.graph.block.instructions[position]
             with self.writer.scope():
                 append(self.writer, self.builder, made, result, (row, head, number(0)))
-        with self.writer.loop(Axis("g", self.share), 0, self.share):
-            self._query(row, head * self.share + axis("g", self.share), number(0))
+        with self.writer.each("g", self.share) as g:
+            self._query(row, head * self.share + g, number(0))
 
     def _query(self, row: Index, head: Index, step: Index) -> None:
         """One query: its scores block by block, and the values weighed by them."""
@@ -205,7 +205,7 @@ class Attention:
         held = [Var(F32, writer.name("o"), wide) for _ in range(self.whole or self.D)]
         writer.declare_all(*((one, self._zero()) for one in held))
         writer.declare_all((MOST, most), (TOTAL, total))
-        with writer.loop(Axis("j", self.C), low, high, self.keys):
+        with writer.each("j", self.C, low, high, self.keys):
             left = Coordinate(I32, self._beyond(high))
             count = writer.let(Apply(I32, "min", left, constant(I32, self.keys)), "n")
             self._scores(count)
@@ -213,7 +213,7 @@ class Attention:
         by = writer.let(softmax.divisor(TOTAL), "by")
         for place, one in enumerate(held):
             with writer.lanes(self.lane if wide else None):
-                self._store((*at, self._place(place)), Apply(F32, "div", one, by))
+                self._store((*at, self._place(place)), one / by)
 
     def _before_keys(self, head: Index) -> tuple[Expr, Expr]:
         """A query's greatest score and sum of weights before the first key: those of its sink."""
@@ -235,18 +235,18 @@ class Attention:
         """The first key that a query sees and the one after the last."""
         start, length = (self.builder.at(v, (row,)) for v in self.made.operands[3:5])
         long = [Apply(I64, "convert", x) for x in (start, length)]
-        here = Apply(I64, "add", long[0], Coordinate(I64, step))
+        here = long[0] + Coordinate(I64, step)
         one, capacity = constant(I64, 1), constant(I64, self.C)
         high = select(compare("lt", long[1], capacity), long[1], capacity)
         if self["causal"]:
-            after = Apply(I64, "add", here, one)
+            after = here + one
             high = select(compare("lt", after, high), after, high)
         low: Expr = constant(I64, 0)
         if self["window"] is not None:
-            first = Apply(I64, "sub", here, constant(I64, self["window"] - 1))
+            first = here - (self["window"] - 1)
             low = select(compare("gt", first, low), first, low)
             low = select(compare("lt", low, capacity), low, capacity)
-        high = select(compare("gt", high, constant(I64, 0)), high, constant(I64, 0))
+        high = select(compare("gt", high, 0), high, constant(I64, 0))
         return Apply(I32, "convert", low), Apply(I32, "convert", high)
 
     def _element(self, operand: int, position: Expr, place: Index) -> Expr:
@@ -262,7 +262,7 @@ class Attention:
     def _scores(self, count: Var) -> None:
         """The scores of ``count`` keys into ``s``; what is left of the block is -inf."""
         writer, jj = self.writer, axis("jj", self.keys)
-        with writer.loop(Axis("jj", self.keys), 0, self.keys):
+        with writer.each("jj", self.keys):
             with writer.when(less(jj, count)):
                 writer.put("s", jj, self._dot())
             with writer.otherwise():
@@ -275,7 +275,7 @@ class Attention:
 
         def body(place: Index) -> None:
             factors = (Cell(F32, "q", place), self._element(1, self._here, place))
-            writer.assign(held, writer.apply("fma", F32, *map(writer.value, factors), held))
+            writer.add_product(held, *map(writer.value, factors))
 
         self._each(body)
         return writer.reduce_lanes("add", held) if self.whole else held
@@ -304,12 +304,12 @@ class Attention:
         writer = self.writer
         for one in held:
             writer.assign(one, writer.apply("mul", F32, one, keep))
-        with writer.loop(Axis("jj", self.keys), 0, count):
-            weight = writer.let(Read(F32, "s", axis("jj", self.keys)))
+        with writer.each("jj", self.keys, 0, count) as jj:
+            weight = writer.let(Read(F32, "s", jj))
             for place, one in enumerate(held):
                 with writer.lanes(self.lane if self.whole else None):
                     value = writer.value(self._element(2, self._here, self._place(place)))
-                writer.assign(one, writer.apply("fma", F32, weight, value, one))
+                writer.add_product(one, weight, value)
 
     def _place(self, number_: int) -> Index:
         if not self.whole:
@@ -328,8 +328,8 @@ class Attention:
         """Call ``body`` with every place of a head: whole vectors, or single elements."""
         writer = self.writer
         if self.whole:
-            with writer.loop(Axis("v", self.whole), 0, self.whole), writer.lanes(self.lane):
-                body(axis("v", self.whole) * self.lanes + axis("lane", self.lanes))
+            with writer.vectors(self.whole) as places:
+                body(places)
             return
-        with writer.loop(Axis("u", self.D), 0, self.D):
-            body(axis("u", self.D))
+        with writer.each("u", self.D) as u:
+            body(u)

@@ -10,7 +10,7 @@ import math
 from typing import Final
 
 from ptir.codegen.expressions.expr import Apply, Expr, compare, constant, select
-from ptir.types import BOOL, F32
+from ptir.types import F32
 
 NOTHING: Final = constant(F32, -math.inf)
 """The score of a key that is not seen."""
@@ -23,12 +23,12 @@ def shift(now: Expr) -> Expr:
 
 def weight(score: Expr, less_by: Expr) -> Expr:
     """The weight of a score, of which ``shift`` of the greatest is subtracted."""
-    return Apply(F32, "exp", Apply(F32, "sub", score, less_by))
+    return Apply(F32, "exp", score - less_by)
 
 
 def divisor(total: Expr) -> Expr:
     """What results are divided by: the sum of weights, where a key was seen."""
-    return select(compare("eq", total, constant(F32, 0.0)), constant(F32, 1.0), total)
+    return select(compare("eq", total, 0.0), constant(F32, 1.0), total)
 
 
 def greater(a: Expr, b: Expr) -> Expr:
@@ -38,4 +38,4 @@ def greater(a: Expr, b: Expr) -> Expr:
 
 def within(here: Expr, low: Expr, high: Expr) -> Expr:
     """Whether a position is one from ``low`` up to ``high``."""
-    return Apply(BOOL, "and", compare("ge", here, low), compare("lt", here, high))
+    return compare("ge", here, low) & compare("lt", here, high)

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from ptir.codegen.expressions.expr import Apply, Coordinate, Expr, Load, Var, as_index, constant
-from ptir.codegen.expressions.index import Axis, Index, axis, number, ravel_index, unravel_index
+from ptir.codegen.expressions.index import Index, axis, number, ravel_index, unravel_index
 from ptir.codegen.families.attention import softmax
 from ptir.codegen.families.attention.cooperative import ZERO, CooperativeAttention, block_of
 from ptir.codegen.families.attention.serial import NOW, TOTAL, Attention
@@ -98,8 +98,8 @@ class SplitAttention(CooperativeAttention):
     def _stretch(self, low: Var, high: Var) -> tuple[Var, Var]:
         """Equal stretches from the first key on; the last ones may have none."""
         writer, length = self.writer, self._length(low, high)
-        before = Apply(I32, "mul", Coordinate(I32, self.part), length)
-        first = writer.let(Apply(I32, "add", low, before))
+        before = Coordinate(I32, self.part) * length
+        first = writer.let(low + before)
         end = Coordinate(I32, self._bound(first) + self._bound(length))
         return first, writer.let(Apply(I32, "min", high, end))
 
@@ -112,7 +112,7 @@ class SplitAttention(CooperativeAttention):
         length = self._length(low, high)
         after = Coordinate(I32, self._bound(at) - self._bound(low))
         last = constant(I32, self.parts - 1)
-        part = Apply(I32, "min", last, Apply(I32, "div", after, length))
+        part = Apply(I32, "min", last, after / length)
         owner = writer.let(Apply(I32, "select", less(at, low), constant(I32, 0), part))
         with writer.when(Apply(BOOL, "eq", owner, Coordinate(I32, self.part))):
             yield
@@ -153,7 +153,7 @@ class SplitReduction(Attention):
             query_head = head * split.share + within
             self._combine(row * self.G + head, query_head, r, place)
             where = row, query_head, step, place
-            self._store(where, Apply(F32, "div", RESULT, softmax.divisor(TOTAL)))
+            self._store(where, RESULT / softmax.divisor(TOTAL))
         return finish_kernel(self.fusion, writer, workgroups, workgroup_size=members)
 
     def _combine(self, heads: Index, query_head: Index, r: Index, place: Index) -> None:
@@ -168,17 +168,17 @@ class SplitReduction(Attention):
         one = number(0)
         most, _ = self._before_keys(query_head)
         writer.declare(most, NOW.name)
-        with writer.loop(Axis("part", parts), 0, parts):
+        with writer.each("part", parts):
             writer.assign(NOW, writer.scalar(softmax.greater(left(MOSTS, one), NOW)))
         writer.declare(ZERO, TOTAL.name, RESULT.name)
         if self.sinks is not None:
             writer.assign(TOTAL, writer.scalar(softmax.weight(most, softmax.shift(NOW))))
-        with writer.loop(Axis("part", parts), 0, parts):
+        with writer.each("part", parts):
             weight = softmax.weight(left(MOSTS, one), softmax.shift(NOW))
-            added = Apply(F32, "mul", weight, left(TOTALS, one))
-            writer.assign(TOTAL, writer.scalar(Apply(F32, "add", TOTAL, added)))
+            added = weight * left(TOTALS, one)
+            writer.assign(TOTAL, writer.scalar(TOTAL + added))
             factors = [writer.scalar(x) for x in (weight, left(VALUES, place))]
-            writer.assign(RESULT, writer.apply("fma", F32, *factors, RESULT))
+            writer.add_product(RESULT, *factors)
 
 
 RESULT = Var(F32, "result")

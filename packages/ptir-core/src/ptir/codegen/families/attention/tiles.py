@@ -20,7 +20,7 @@ from ptir.codegen.expressions.expr import (
     constant,
     select,
 )
-from ptir.codegen.expressions.index import Axis, Index, axis, number
+from ptir.codegen.expressions.index import Index, axis, number
 from ptir.codegen.families.attention import softmax
 from ptir.codegen.families.attention.serial import Attention
 from ptir.codegen.kernel_ir.conditions import all_of, less
@@ -70,8 +70,8 @@ class TiledAttention(Attention):
             self.first = axis(at.name, self.tiles) * self.lanes
             self._tile()
         if left:
-            with writer.otherwise(), writer.loop(Axis("t", left), 0, left):
-                self._query(row, head, axis("t", left) + self.tiles * self.lanes)
+            with writer.otherwise(), writer.each("t", left) as t:
+                self._query(row, head, t + self.tiles * self.lanes)
 
     def _tile(self) -> None:
         """The queries from ``first`` on."""
@@ -80,7 +80,7 @@ class TiledAttention(Attention):
         low, high = self._ranges()
         begun = zip((MOST, TOTAL), self._before_keys(self.query_head), strict=True)
         writer.declare_all(*((one, writer.widened(value)) for one, value in begun))
-        with writer.loop(Axis("j", 1 << 30), low[0], high[1], KEYS):
+        with writer.each("j", 1 << 30, low[0], high[1], KEYS):
             after = Apply(BOOL, "ge", Coordinate(I32, J), low[1])
             before = Apply(BOOL, "le", Coordinate(I32, J + KEYS), high[0])
             with writer.when(all_of([after, before])):
@@ -94,10 +94,10 @@ class TiledAttention(Attention):
         """Queries transposed: a vector of queries for each place; results start at zero."""
         writer, size, lane = self.writer, self.D, axis("lane", self.lanes)
         d, query = axis("d", size), self.made.operands[0]
-        with writer.loop(self.lane, 0, self.lanes), writer.loop(Axis("d", size), 0, size):
+        with writer.loop(self.lane, 0, self.lanes), writer.each("d", size):
             found = self.builder.at(query, (self.row, self.query_head, self.first + lane, d))
             writer.put("qs", d * self.lanes + lane, found)
-        with writer.loop(Axis("d", size), 0, size):
+        with writer.each("d", size):
             writer.emit(Store(F32, "os", d * self.lanes, self.writer.widened(constant(F32, 0.0))))
 
     def _ranges(self) -> tuple[tuple[Expr, Expr], tuple[Expr, Expr]]:
@@ -123,8 +123,8 @@ class TiledAttention(Attention):
             writer.let(writer.wide(softmax.weight(MOST, less_by)), KEEP.name)
         writer.assign(MOST, NOW)
         writer.assign(TOTAL, writer.apply("mul", F32, TOTAL, KEEP))
-        with writer.loop(Axis("i", KEYS), 0, KEYS):
-            at = axis("i", KEYS) * self.lanes
+        with writer.each("i", KEYS) as i:
+            at = i * self.lanes
             score = writer.let(Read(F32, "ps", at, True), "score")
             with writer.lanes(self.lane):
                 held = writer.let(writer.wide(softmax.weight(score, less_by)))
@@ -148,12 +148,11 @@ class TiledAttention(Attention):
         writer, size = self.writer, self.D
         sums = [Var(F32, f"s{n}", True) for n in range(STRIP)]
         writer.declare_all(*((one, writer.widened(constant(F32, 0.0))) for one in sums))
-        with writer.loop(Axis("d", size), 0, size):
-            d = axis("d", size)
+        with writer.each("d", size) as d:
             query = writer.let(Read(F32, "qs", d * self.lanes, True), "query")
             for n, one in enumerate(sums):
                 key = writer.scalar(self._element(1, self._position(number(start + n), last), d))
-                writer.assign(one, writer.apply("fma", F32, key, query, one))
+                writer.add_product(one, key, query)
         for n, one in enumerate(sums):
             with writer.lanes(self.lane):
                 score = self._score(one)
@@ -171,8 +170,7 @@ class TiledAttention(Attention):
         for place, one in zip(places, sums, strict=True):
             held = Read(F32, "os", number(place * self.lanes), True)
             writer.declare(writer.apply("mul", F32, held, KEEP), one.name)
-        with writer.loop(Axis("i", KEYS), 0, KEYS):
-            i = axis("i", KEYS)
+        with writer.each("i", KEYS) as i:
             weight = writer.let(Read(F32, "ps", i * self.lanes, True), "weight")
             for place, one in zip(places, sums, strict=True):
                 value = writer.scalar(self._element(2, self._position(i, last), number(place)))
@@ -192,7 +190,7 @@ class TiledAttention(Attention):
         writer.emit(Store(F32, "by", number(0), by))
         with writer.loop(self.lane, 0, self.lanes):
             place, d = axis("lane", self.lanes), axis("d", size)
-            with writer.loop(Axis("d", size), 0, size):
+            with writer.each("d", size):
                 held = Cell(F32, "os", d * self.lanes + place)
-                found = Apply(F32, "div", held, Cell(F32, "by", place))
+                found = held / Cell(F32, "by", place)
                 self._store((self.row, self.query_head, self.first + place, d), found)

@@ -8,14 +8,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from ptir.codegen.expressions.expr import Apply, Coordinate, as_index, compare
-from ptir.codegen.expressions.index import Axis, Index, axis, number, ravel_index, unravel_index
+from ptir.codegen.expressions.expr import Coordinate, as_index, compare
+from ptir.codegen.expressions.index import Index, number, ravel_index, unravel_index
 from ptir.codegen.fusion.graph import Builder, Graph
 from ptir.codegen.kernel_ir.writer import Writer
 from ptir.codegen.schedules.kernel import EmitContext, Fusion, Kernel, alone, finish_kernel
 from ptir.codegen.schedules.workgroup import independent
 from ptir.ir.program import Instruction
-from ptir.types import BOOL, I32
+from ptir.types import I32
 
 
 def is_update(made: Instruction | None) -> bool:
@@ -34,8 +34,8 @@ def emit(fusion: Fusion, context: EmitContext) -> Kernel:
     b, h, t, _ = context.graph.type(made.operands[1]).shape
     writer, entries = context.writer(), b * h * t
     workgroups = context.workgroups(entries, context.graph.type(made.operands[1]).size * 2)
-    with writer.loop(Axis("e", entries), *writer.work_range(entries, workgroups)):
-        row, head, step = unravel_index(axis("e", entries), (b, h, t))
+    with writer.each("e", entries, *writer.work_range(entries, workgroups)) as e:
+        row, head, step = unravel_index(e, (b, h, t))
         append(writer, context.builder(), made, fusion.outputs[0], (row, head, step))
     return finish_kernel(fusion, writer, workgroups)
 
@@ -45,7 +45,7 @@ def append(
 ) -> None:
     """Write one entry of ``new`` into the cache, if it is to be written at all."""
     _, new, start, count = made.operands
-    type, lanes, (row, head, step) = made.types[0], writer.dialect.lanes, entry
+    type, (row, head, step) = made.types[0], entry
     capacity, size = type.shape[2:]
     with written(writer, builder, (start, count), row, step, capacity) as place:
 
@@ -53,13 +53,7 @@ def append(
             target = ravel_index((row, head, place, at), type.shape)
             writer.store(result, type.dtype, target, builder.at(new, (*entry, at)))
 
-        whole = size // lanes
-        if whole:
-            with writer.loop(Axis("v", whole), 0, whole), writer.lanes(Axis("lane", lanes)):
-                copy(axis("v", whole) * lanes + axis("lane", lanes))
-        for at in range(whole * lanes, size):
-            with writer.scope():
-                copy(number(at))
+        writer.each_element(size, copy)
 
 
 @contextmanager
@@ -77,11 +71,11 @@ def written(
     """
     start, count = (builder.at(value, (row,)) for value in bounds)
     here = Coordinate(I32, step)
-    first = compare("ge", start, Apply(I32, "neg", here))
+    first = compare("ge", start, -here)
     last = compare("lt", start, Coordinate(I32, number(capacity) - step))
-    mask = Apply(BOOL, "and", first, Apply(BOOL, "and", last, compare("lt", here, count)))
+    mask = first & (last & compare("lt", here, count))
     with writer.when(writer.scalar(mask)):
-        place = writer.let(writer.scalar(Apply(I32, "add", start, here)))
+        place = writer.let(writer.scalar(start + here))
         yield as_index(place, 0, capacity - 1)
 
 

@@ -13,7 +13,6 @@ from ptir.codegen.expressions.index import Index, axis, unravel_index
 from ptir.codegen.expressions.movement import clamped
 from ptir.codegen.families.experts.match import ExpertLinear
 from ptir.codegen.families.linear.gemv_cooperative import CooperativeGemv
-from ptir.codegen.schedules.epilogue import store
 from ptir.codegen.schedules.kernel import EmitContext, Fusion, Kernel
 from ptir.codegen.weights.panels import LANES
 from ptir.types import I32
@@ -60,6 +59,4 @@ class _CooperativeExperts(CooperativeGemv):
         writer, whole = self.writer, self.whole
         sum = writer.let(writer.element(held))
         place = writer.let_index(self.within * LANES + output, whole.outputs)
-        (exit,) = self.fusion.outputs
-        flat = self.pair * whole.outputs + place
-        store(writer, self.builder, (self.hero, sum), exit, flat)
+        self.store(self.pair * whole.outputs + place, sum)

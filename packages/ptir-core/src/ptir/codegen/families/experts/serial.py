@@ -31,7 +31,6 @@ from ptir.codegen.families.linear.gemv import Gemv
 from ptir.codegen.families.linear.gemv_slices import SlicedGemv
 from ptir.codegen.families.linear.serial import Outputs
 from ptir.codegen.families.linear.unpacking import unpack
-from ptir.codegen.schedules.epilogue import store
 from ptir.codegen.schedules.kernel import EmitContext, Fusion, Kernel, finish_kernel, scratch_value
 from ptir.codegen.weights.panels import LANES
 from ptir.types import BOOL, F32, I32, TensorType
@@ -83,11 +82,8 @@ class Experts(Gemv):
         self.item = Index({Axis("item", workgroups): 1})
         first, last = writer.work_range(items, workgroups)
         self._declare_arrays(1 if is_single else self.sizes[0])
-        with writer.loop(Axis("e", items), first, last):
-            run, line = (
-                writer.let_index(at, size)
-                for at, size in zip(unravel_index(axis("e", items), sizes), sizes, strict=True)
-            )
+        with writer.each("e", items, first, last) as e:
+            run, line = map(writer.let_index, unravel_index(e, sizes), sizes)
             self.begin = run * self.run
             if is_single:
                 self._weights_of(Coordinate(I32, self._expert(line)))
@@ -132,12 +128,11 @@ class Experts(Gemv):
         """All rows that an expert was given, a few at a time."""
         writer, pairs = self.writer, self.whole.pairs
         n = writer.declare(constant(I32, 0), "n")
-        with writer.loop(Axis("c", pairs), 0, pairs):
-            pair = axis("c", pairs)
+        with writer.each("c", pairs) as pair:
             same = compare("eq", Coordinate(I32, self._expert(pair)), Coordinate(I32, expert))
             with writer.when(same):
                 writer.put("mine", as_index(n, 0, pairs - 1), Coordinate(I32, pair), I32)
-                writer.assign(n, Apply(I32, "add", n, constant(I32, 1)))
+                writer.assign(n, n + 1)
         self._multiply(n)
 
     def _multiply(self, n: Var) -> None:
@@ -171,8 +166,8 @@ class Experts(Gemv):
         """A block for each panel of the run; gives its number in the expert."""
         end = Coordinate(I32, self.begin + self.run)
         until: Expr = Apply(I32, "min", end, constant(I32, self.whole.count))
-        with self.writer.loop(Axis("p", self.whole.count), self.begin, until):
-            yield axis("p", self.whole.count)
+        with self.writer.each("p", self.whole.count, self.begin, until) as p:
+            yield p
 
     def _tile(self, pairs: Sequence[Index]) -> None:
         """The rows of a few pairs times the panels of the run."""
@@ -201,9 +196,7 @@ class Experts(Gemv):
 
     def finish_sum(self, row: Index, output: Index, sum: Expr) -> None:
         """The epilogue and the store of 16 outputs of a pair."""
-        (exit,) = self.fusion.outputs
-        flat = row * self.whole.outputs + output
-        store(self.writer, self.builder, (self.hero, sum), exit, flat)
+        self.store(row * self.whole.outputs + output, sum)
 
 
 class SlicedExperts(Experts, SlicedGemv):

@@ -34,7 +34,7 @@ class Gemm(Serial):
         """Call ``body`` with the first panel and the panels of each of some groups of panels."""
         writer, wide = self.writer, self._wide
         whole, left = divmod(self.panels.count, wide)
-        with writer.loop(Axis("g", groups), first, end):
+        with writer.each("g", groups, first, end):
             if whole:
                 with writer.when(less(Var(I32, "g"), whole) if left else None):
                     body(axis("g", whole) * wide, wide)
@@ -85,8 +85,8 @@ class Gemm(Serial):
         """Every row times one group of panels."""
         tall = self._high
         whole, left = divmod(self.linear.rows, tall)
-        with self.writer.loop(Axis("t", whole), 0, whole):
-            self._tile(Outputs(axis("t", whole) * tall, tall, panel, panels))
+        with self.writer.each("t", whole) as t:
+            self._tile(Outputs(t * tall, tall, panel, panels))
         if left:
             with self.writer.scope():
                 self._tile(Outputs(number(whole * tall), left, panel, panels))

@@ -52,11 +52,7 @@ class Int8DotGemm(Int8Loops, Gemm):
         raw = quantized.group // quantized.per
         for p in range(panels):
             output = (panel + p) * LANES + axis("lane", LANES)
-            with (
-                writer.loop(Axis("h", self.groups), 0, self.groups),
-                writer.lanes(Axis("lane", LANES)),
-            ):
-                group = axis("h", self.groups)
+            with writer.each("h", self.groups) as group, writer.lanes(Axis("lane", LANES)):
                 scale = quantized.scaled(self.builder, output, group)
                 writer.store(scales, F32, self._placed(p, group, self.groups), scale)
                 if self._is_raised:

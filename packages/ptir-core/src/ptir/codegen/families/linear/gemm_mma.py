@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ptir.codegen.expressions.expr import Apply, Expr, Load, constant
+from ptir.codegen.expressions.expr import Expr, Load, constant
 from ptir.codegen.expressions.index import Index, axis
 from ptir.codegen.families.linear.gemm_cooperative import CooperativeGemm
 from ptir.codegen.schedules.kernel import EmitContext, Fusion, Kernel, finish_kernel
@@ -35,13 +35,13 @@ class MmaGemm(CooperativeGemm):
 
     def __init__(self, fusion: Fusion, context: EmitContext) -> None:
         super().__init__(fusion, context)
-        self.made = self._contraction()
-        self.shape = None if self.made is None else shape_for(context, self.made)
+        self.contraction = self._contraction()
+        self.shape = None if self.contraction is None else shape_for(context, self.contraction)
 
     def kernel(self) -> Kernel:
         """A workgroup per tile."""
-        assert self.made is not None and self.shape is not None
-        tile = MmaTile(self.context, self.writer, self.made, self.shape)
+        assert self.contraction is not None and self.shape is not None
+        tile = MmaTile(self.context, self.writer, self.contraction, self.shape)
         tile.write(axis("item", tile.count), self.finish_sum)
         return finish_kernel(
             self.fusion, self.writer, tile.count, workgroup_size=tile.workgroup_size
@@ -121,9 +121,7 @@ class MmaGemm(CooperativeGemm):
         """The values of a chunk above their zero point: small whole numbers, exact in bf16."""
         quantized, chunk = self.quantized, self.quantized.chunk_of(found)
         below = constant(F32, quantized.unit - (quantized.whole_zero or 0))
-        values = [
-            Apply(F32, "sub", quantized.biased(chunk, n), below) for n in range(quantized.per)
-        ]
+        values = [quantized.biased(chunk, n) - below for n in range(quantized.per)]
         return [[paired(*pair)] for pair in zip(values[::2], values[1::2], strict=True)]
 
     def _scale(self, output: Index, slice: Index) -> Expr:

@@ -25,7 +25,7 @@ from ptir.codegen.expressions.index import Axis, Index, axis, number
 from ptir.codegen.families.linear.gemm import Gemm
 from ptir.codegen.families.linear.int8_slices import SLICES, slices_of
 from ptir.codegen.families.linear.int8_slices import fits as slices_fit
-from ptir.codegen.families.linear.parts import Linear, add_product
+from ptir.codegen.families.linear.parts import Linear
 from ptir.codegen.families.linear.serial import Grouped, Outputs, RowGroup, Sums
 from ptir.codegen.fusion.renumber import Value
 from ptir.codegen.schedules.kernel import EmitContext, Kernel, finish_kernel, scratch_value
@@ -89,9 +89,9 @@ class SlicedGemm(Grouped, Gemm):
         pieces = blocks * runs
         workgroups = self.workgroups(pieces)
         self.item = Index({Axis("item", workgroups): 1})
-        with writer.loop(Axis("piece", pieces), *writer.work_range(pieces, workgroups)):
-            block = writer.let_index(axis("piece", pieces) // runs, blocks)
-            run = writer.let_index(axis("piece", pieces) % runs, runs)
+        with writer.each("piece", pieces, *writer.work_range(pieces, workgroups)) as piece:
+            block = writer.let_index(piece // runs, blocks)
+            run = writer.let_index(piece % runs, runs)
             self._piece(block, tiles, run, columns)
         return finish_kernel(
             self.fusion, writer, workgroups, self._scratch_of(workgroups, tiles * self._high)
@@ -164,10 +164,10 @@ class SlicedGemm(Grouped, Gemm):
         writer, rows, tall = self.writer, self.linear.rows, self._high
         held, runs = tiles * tall, run.high + 1
         row, self._block_rows = block * held, held
-        with writer.loop(Axis("s", held), 0, _at_most(held, number(rows) - row)):
-            at = writer.let_index(row + axis("s", held), rows)
-            with writer.loop(Axis("h", self.groups), 0, self.groups):
-                self._slices(at, axis("s", held), axis("h", self.groups))
+        with writer.each("s", held, 0, _at_most(held, number(rows) - row)) as s:
+            at = writer.let_index(row + s, rows)
+            with writer.each("h", self.groups) as h:
+                self._slices(at, s, h)
         first, end = ((run + n) * columns // runs for n in range(2))
         self.each_group(columns, first, end, lambda *panels: self._column(block, tiles, *panels))
 
@@ -181,10 +181,10 @@ class SlicedGemm(Grouped, Gemm):
             self._scale(panel, panels)
         first = block * tiles
         if whole:
-            with writer.loop(Axis("t", tiles), 0, _at_most(tiles, number(whole) - first)):
-                place = (first + axis("t", tiles)) * tall
+            with writer.each("t", tiles, 0, _at_most(tiles, number(whole) - first)) as t:
+                place = (first + t) * tall
                 row = writer.let_index(place, whole * tall - tall + 1)
-                self._tile(Outputs(row, tall, panel, panels, axis("t", tiles) * tall))
+                self._tile(Outputs(row, tall, panel, panels, t * tall))
         if left:
             last = whole // tiles
             is_last = Apply(BOOL, "eq", Coordinate(I32, block), Const(I32, last))
@@ -199,9 +199,9 @@ class SlicedGemm(Grouped, Gemm):
         periods = quantized.inputs // (chunks * quantized.per)
         for p in range(panels):
             output = (panel + p) * LANES + axis("lane", LANES)
-            with writer.loop(Axis("c", periods), 0, periods), writer.lanes(Axis("lane", LANES)):
+            with writer.each("c", periods) as c, writer.lanes(Axis("lane", LANES)):
                 for n in range(chunks):
-                    number_ = axis("c", periods) * chunks + n
+                    number_ = c * chunks + n
                     found = quantized.bytes_of(quantized.chunk(output, number_, self.builder))
                     for part, word in enumerate(found):
                         at = self._unpacked(p, number_ * quantized.parts + part)
@@ -212,10 +212,7 @@ class SlicedGemm(Grouped, Gemm):
         writer, group = self.writer, axis("h", self.groups)
         for p in range(panels):
             output = (panel + p) * LANES + axis("lane", LANES)
-            with (
-                writer.loop(Axis("h", self.groups), 0, self.groups),
-                writer.lanes(Axis("lane", LANES)),
-            ):
+            with writer.each("h", self.groups), writer.lanes(Axis("lane", LANES)):
                 for n, float_of in enumerate(self._floats):
                     found = float_of(self.builder, output, group)
                     writer.store(self._float(n), F32, self._placed(p, group, self.groups), found)
@@ -243,17 +240,17 @@ class SlicedGemm(Grouped, Gemm):
 
         unit, total = slices_of(writer, quantized, x, put, drop)
         writer.store(units, F32, at + self._item(self.groups), unit)
-        zero, low = quantized.zero, Apply(I32, "and", total, constant(I32, 0xFFFF))
+        zero, low = quantized.zero, total & 0xFFFF
         if zero is None:
-            exact = Apply(F32, "mul", unit, constant(F32, 2.0**-drop))
-            found = Apply(F32, "mul", Apply(F32, "convert", total), exact)
+            exact = unit * 2.0**-drop
+            found = Apply(F32, "convert", total) * exact
             writer.store(starts, F32, at + self._item(self.groups), found)
             return
-        high = Apply(I32, "shift_right", total, constant(I32, 16))
+        high = total >> 16
         for n, part in enumerate((high, low)):
-            start = Apply(I32, "mul", part, constant(I32, int(zero)))
+            start = part * int(zero)
             if n and drop:
-                start = Apply(I32, "add", start, constant(I32, 1 << (drop - 1)))
+                start = start + (1 << (drop - 1))
             writer.store(starts, I32, at * STARTS + n + self._item(self.groups * STARTS), start)
 
     def _item(self, size: int) -> Index:
@@ -275,10 +272,10 @@ class SlicedGemm(Grouped, Gemm):
         """Add the products of a group, some words in one pass of a loop."""
         writer, words = self.writer, self.quantized.group // self.quantized.per
         each = math.gcd(words, UNROLLED // self.quantized.parts)
-        with writer.loop(Axis("w", words // each), 0, words // each):
+        with writer.each("w", words // each) as w:
             for n in range(each):
                 with writer.scope():
-                    self.multiply_word(tile, group, axis("w", words // each) * each + n, sums)
+                    self.multiply_word(tile, group, w * each + n, sums)
 
     def parts_of(self, panel: Index, p: int, word: Index) -> Sequence[Expr]:
         """Words of bytes, taken apart at once."""
@@ -325,7 +322,7 @@ class SlicedGemm(Grouped, Gemm):
         """Add the sums of a group as one float."""
         writer = self.writer
         found = writer.apply("by_power", F32, self._whole(*sums), writer.wide(unit))
-        add_product(writer, result, found, writer.wide(step))
+        writer.add_product(result, found, writer.wide(step))
 
     def _moved(self, sum: Expr, by: int) -> Expr:
         """A sum moved up, or down where ``by`` is negative."""
@@ -335,8 +332,8 @@ class SlicedGemm(Grouped, Gemm):
     def _whole(self, high: Var, middle: Var, low: Var) -> Expr:
         """The sums of a group as one float, in its unit."""
         drop = dropped(self.quantized)
-        upper = Apply(I32, "add", self._moved(high, 8), middle)
-        total = Apply(I32, "add", self._moved(upper, 8 - drop), self._moved(low, -drop))
+        upper = self._moved(high, 8) + middle
+        total = self._moved(upper, 8 - drop) + self._moved(low, -drop)
         return Apply(F32, "convert", total)
 
 

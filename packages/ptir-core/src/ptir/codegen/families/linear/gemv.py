@@ -6,7 +6,7 @@ after the other.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 
 from ptir.codegen.expressions.expr import (
@@ -20,11 +20,9 @@ from ptir.codegen.expressions.expr import (
     constant,
 )
 from ptir.codegen.expressions.index import ZERO, Axis, Index, axis, number
-from ptir.codegen.families.linear.parts import add_product
 from ptir.codegen.families.linear.serial import ZERO_SUM, Grouped, Outputs, RowGroup
 from ptir.codegen.families.reduction.rows import RowEmitter, RowReduction
 from ptir.codegen.kernel_ir.nodes import Store
-from ptir.codegen.kernel_ir.writer import Writer
 from ptir.codegen.schedules.epilogue import builder_of
 from ptir.codegen.schedules.kernel import Fusion, Kernel, finish_kernel
 from ptir.codegen.weights.panels import LANES
@@ -43,9 +41,9 @@ class Gemv(Grouped):
             self._keep_activations()
         if self.linear.quantized is not None:
             self.prepare()
-        with writer.loop(Axis("p", panels.count), *writer.work_range(panels.count, workgroups)):
+        with writer.each("p", panels.count, *writer.work_range(panels.count, workgroups)) as p:
             self._find_panel()
-            self._panel(Outputs(ZERO, self.linear.rows, axis("p", panels.count), 1))
+            self._panel(Outputs(ZERO, self.linear.rows, p, 1))
         return finish_kernel(self.fusion, writer, workgroups)
 
     def fetch_ahead(self) -> None:
@@ -93,13 +91,14 @@ class Gemv(Grouped):
         """Compute the activations into a private array."""
         writer, rows, size = self.writer, self.linear.rows, self.linear.inputs
         writer.array("x", rows * size // self.unit, F32 if self.unit == 1 else U32)
-        with writer.loop(Axis("m", rows), 0, rows):
-            row = axis("m", rows)
+        with writer.each("m", rows) as row:
             prologue = self.fusion.prologue
             if prologue is not None:
                 self._run(prologue, row)
             else:
-                each(writer, size, lambda place: self._put(row, place, self.activation(row, place)))
+                writer.each_element(
+                    size, lambda place: self._put(row, place, self.activation(row, place))
+                )
 
     def _run(self, prologue: Fusion, row: Index) -> None:
         """The row program that makes the activations, for one row."""
@@ -151,12 +150,10 @@ class Gemv(Grouped):
     def fill_groups(self) -> None:
         """The sum of every group of activations."""
         writer, rows, groups = self.writer, self.linear.rows, self.groups
-        with writer.loop(Axis("m", rows), 0, rows):
-            row = axis("m", rows)
-            with writer.loop(Axis("h", groups), 0, groups):
-                group, size = axis("h", groups), self.quantized.group
-                found = self._sum(row, group * size, size)
-                writer.emit(Store(F32, "sums", row * groups + group, found))
+        with writer.each("m", rows) as row, writer.each("h", groups) as h:
+            group, size = h, self.quantized.group
+            found = self._sum(row, group * size, size)
+            writer.emit(Store(F32, "sums", row * groups + group, found))
 
     def _sum(self, row: Index, first: Index, size: int) -> Expr:
         """The sum of a group of activations: its vectors, then their lanes."""
@@ -181,20 +178,9 @@ class Gemv(Grouped):
         """Sums begin below zero by what raising the weights adds."""
         total, zero = Cell(F32, "sums", number(m * self.groups) + group), self.quantized.zero
         raised_by = constant(F32, (zero or 0.0) - self.quantized.unit)
-        starts = Apply(F32, "mul", raised_by, total), *[ZERO_SUM] * (self.accumulators - 1)
+        starts = raised_by * total, *[ZERO_SUM] * (self.accumulators - 1)
         return RowGroup(starts, total=total if zero is None else None)
 
     def scale(self, result: Var, sums: Sequence[Var], step: Expr, unit: Expr) -> None:
         """Add all sums, scaled."""
-        add_product(self.writer, result, self.writer.total(sums), self.writer.wide(step))
-
-
-def each(writer: Writer, size: int, body: Callable[[Index], None]) -> None:
-    """Call ``body`` with every place below ``size``: whole vectors, then single elements."""
-    whole = size // LANES
-    if whole:
-        with writer.loop(Axis("v", whole), 0, whole), writer.lanes(Axis("lane", LANES)):
-            body(axis("v", whole) * LANES + axis("lane", LANES))
-    for place in range(whole * LANES, size):
-        with writer.scope():
-            body(number(place))
+        self.writer.add_product(result, self.writer.total(sums), self.writer.wide(step))

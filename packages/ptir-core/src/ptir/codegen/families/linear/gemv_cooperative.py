@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from functools import reduce
 from typing import Final
 
-from ptir.codegen.expressions.expr import Apply, Cell, Coordinate, Expr, Var, constant
+from ptir.codegen.expressions.expr import Cell, Coordinate, Expr, Var, constant
 from ptir.codegen.expressions.index import Axis, Index, axis, number
 from ptir.codegen.families.linear.parts import LinearEmitter
 from ptir.codegen.families.reduction.rows import RowReduction
@@ -106,7 +106,7 @@ class CooperativeGemv(LinearEmitter):
         part = min(self.words, max(self.along, left // (rows * self.per)))
         x = writer.shared(F32, rows * part * self.per)
         parts, rest = divmod(self.words, part)
-        with writer.loop(Axis("part", parts), 0, parts, no_unroll=True):
+        with writer.each("part", parts, no_unroll=True):
             self._one_part(x, activation, axis("part", parts) * part, part)
         if rest:
             self._one_part(x, activation, number(parts * part), rest)
@@ -148,7 +148,7 @@ class CooperativeGemv(LinearEmitter):
                 continue
             for c in range(OUTPUTS):
                 for value, weight in zip(values[m], weights[c], strict=True):
-                    self._add(self.sums[m][c], value, weight)
+                    writer.add_product(self.sums[m][c], value, weight)
 
     def _output(self, c: int) -> Index:
         return self.panel * LANES + self.quarter * OUTPUTS + c
@@ -175,9 +175,9 @@ class CooperativeGemv(LinearEmitter):
         """Add the products of a word of each output, scaled."""
         writer = self.writer
         group = word // (quantized.group // self.per)
-        total = reduce(lambda a, b: Apply(F32, "add", a, b), values)
+        total = reduce(lambda a, b: a + b, values)
         raised_by = constant(F32, (quantized.zero or 0.0) - quantized.unit)
-        start = writer.scalar(Apply(F32, "mul", raised_by, total))
+        start = writer.scalar(raised_by * total)
         for c in range(OUTPUTS):
             output = self._output(c)
             step = writer.scalar(quantized.scaled(self.builder, output, group))
@@ -187,14 +187,10 @@ class CooperativeGemv(LinearEmitter):
             with writer.scope():
                 t = writer.declare(start, "t")
                 for value, weight in zip(values, weights[c], strict=True):
-                    self._add(t, value, weight)
-                self._add(self.sums[m][c], t, step)
+                    writer.add_product(t, value, weight)
+                writer.add_product(self.sums[m][c], t, step)
                 if offset is not None:
-                    self._add(self.sums[m][c], writer.scalar(total), offset)
-
-    def _add(self, sum: Var, a: Expr, b: Expr) -> None:
-        """Add a product to a variable."""
-        self.writer.assign(sum, self.writer.apply("fma", F32, a, b, sum))
+                    writer.add_product(self.sums[m][c], writer.scalar(total), offset)
 
     # --- results ---
 

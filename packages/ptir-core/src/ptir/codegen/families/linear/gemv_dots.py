@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ptir.codegen.expressions.expr import Cell, Expr
-from ptir.codegen.expressions.index import Axis, Index, axis
+from ptir.codegen.expressions.index import Index, axis
 from ptir.codegen.families.linear.gemv import Gemv
 from ptir.codegen.families.linear.serial import Int8Loops, Outputs, RowGroup
 from ptir.codegen.families.rounding.serial import round_group
@@ -29,20 +29,18 @@ class Int8DotGemv(Int8Loops, Gemv):
         writer.array("words", rows * inputs // 4, U32)
         writer.array("scales", rows * groups, F32)
         writer.array("sums", rows * groups, I32)
-        with writer.loop(Axis("m", rows), 0, rows):
-            row = axis("m", rows)
-            with writer.loop(Axis("h", groups), 0, groups):
-                first = axis("h", groups) * size
-                start = row * inputs + first
-                scale, total = round_group(
-                    writer,
-                    size,
-                    lambda place: self._input(row, first + place),
-                    lambda place, value: writer.put("words", start + place, value, I8),
-                )
-                at = row * groups + axis("h", groups)
-                writer.put("scales", at, scale)
-                writer.put("sums", at, total, I32)
+        with writer.each("m", rows) as row, writer.each("h", groups) as h:
+            first = h * size
+            start = row * inputs + first
+            scale, total = round_group(
+                writer,
+                size,
+                lambda place: self._input(row, first + place),
+                lambda place, value: writer.put("words", start + place, value, I8),
+            )
+            at = row * groups + h
+            writer.put("scales", at, scale)
+            writer.put("sums", at, total, I32)
         if self.quantized.parts > 1:
             self._part(rows * inputs // self.quantized.per)
 
@@ -54,7 +52,7 @@ class Int8DotGemv(Int8Loops, Gemv):
         writer, quantized = self.writer, self.quantized
         parts = quantized.parts
         place = axis("e", chunks) * parts
-        with writer.loop(Axis("e", chunks), 0, chunks):
+        with writer.each("e", chunks):
             words = [Cell(U32, "words", place + n) for n in range(parts)]
             moved = (
                 deinterleaved(*words)

@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ptir.codegen.expressions.expr import Apply, Cell, Expr, Var, constant
-from ptir.codegen.expressions.index import Axis, Index, axis, number
+from ptir.codegen.expressions.index import Index, number
 from ptir.codegen.families.linear.gemv import Gemv
 from ptir.codegen.families.linear.int8_slices import SLICES, slices_of
 from ptir.codegen.families.linear.int8_slices import fits as slices_fit
-from ptir.codegen.families.linear.parts import Linear, add_product
+from ptir.codegen.families.linear.parts import Linear
 from ptir.codegen.families.linear.serial import Outputs, RowGroup
 from ptir.codegen.schedules.kernel import EmitContext
 from ptir.types import F32, I8, I32, U32
@@ -48,10 +48,8 @@ class SlicedGemv(Gemv):
     def fill_groups(self) -> None:
         """Slices, unit and sum of every group of activations."""
         writer, rows, groups = self.writer, self.linear.rows, self.groups
-        with writer.loop(Axis("m", rows), 0, rows):
-            row = axis("m", rows)
-            with writer.loop(Axis("h", groups), 0, groups):
-                self._digits(row, axis("h", groups))
+        with writer.each("m", rows) as row, writer.each("h", groups) as h:
+            self._digits(row, h)
 
     def _digits(self, row: Index, group: Index) -> None:
         """One group of activations."""
@@ -69,14 +67,14 @@ class SlicedGemv(Gemv):
         writer = self.writer
         if self.quantized.zero is None:
             unit = Cell(F32, "unit", at)
-            writer.put("sums", at, Apply(F32, "mul", Apply(F32, "convert", total), unit))
+            writer.put("sums", at, Apply(F32, "convert", total) * unit)
             return
         zero = constant(I32, int(self.quantized.zero))
         for digit in range(SLICES):
-            part = Apply(I32, "shift_right", total, constant(I32, 8 * digit)) if digit else total
+            part = total >> (8 * digit) if digit else total
             if digit < SLICES - 1:
-                part = Apply(I32, "and", part, constant(I32, 255))
-            writer.put("starts", at * SLICES + digit, Apply(I32, "mul", part, zero), I32)
+                part = part & 255
+            writer.put("starts", at * SLICES + digit, part * zero, I32)
 
     def _place(self, row: Index, digit: int) -> Index:
         """Where a row's slices of one kind begin, in bytes."""
@@ -99,8 +97,8 @@ class SlicedGemv(Gemv):
     def scale(self, result: Var, sums: Sequence[Var], step: Expr, unit: Expr) -> None:
         """Add the three sums of a group as one float."""
         writer = self.writer
-        total = Apply(F32, "mul", writer.let(self._total(*sums)), writer.wide(unit))
-        add_product(writer, result, total, writer.wide(step))
+        total = writer.let(self._total(*sums)) * writer.wide(unit)
+        writer.add_product(result, total, writer.wide(step))
 
     def _total(self, low: Var, middle: Var, high: Var) -> Expr:
         """The three sums of a group as one float, in its unit."""

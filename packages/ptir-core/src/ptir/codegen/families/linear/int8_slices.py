@@ -72,41 +72,36 @@ def slices_of(
     with writer.lanes(Axis("lane", LANES)):
         largest = writer.let(writer.wide(_largest([_size(v) for v in values])))
     most = Apply(U32, "bits", writer.reduce_lanes("max", largest))
-    stored = Apply(U32, "shift_right", _plus(most, MARGIN), constant(U32, 23))
-    field = select(compare("lt", stored, constant(U32, LEAST)), constant(U32, LEAST), stored)
-    factor = _float(Apply(U32, "sub", constant(U32, 276), field))
-    unit = _float(Apply(U32, "sub", field, constant(U32, 22 - dropped)))
+    stored = (most + MARGIN) >> 23
+    field = select(compare("lt", stored, LEAST), constant(U32, LEAST), stored)
+    factor = _float(constant(U32, 276) - field)
+    unit = _float(field - (22 - dropped))
     nan = Apply(F32, "bits", constant(U32, NAN))
     scale = writer.let(writer.scalar(factor))
     total: Expr | None = None
-    centre = constant(U32, CENTRE)
     with writer.lanes(Axis("lane", LANES)):
         for place, value in zip(places, values, strict=True):
-            whole = Apply(I32, "nearest", Apply(F32, "mul", value, scale))
-            total = whole if total is None else Apply(I32, "add", total, whole)
-            raised = Apply(U32, "xor", _plus(Apply(U32, "bits", whole), CENTRE), centre)
+            whole = Apply(I32, "nearest", value * scale)
+            total = whole if total is None else total + whole
+            raised = (Apply(U32, "bits", whole) + CENTRE) ^ CENTRE
             for digit in range(SLICES):
-                moved = Apply(U32, "shift_right", raised, constant(U32, 8 * digit))
+                moved = raised >> (8 * digit)
                 found = Apply(I32, "bits", moved if digit else raised)
                 put(digit, place, Apply(I8, "convert", found))
         assert total is not None
         summed = writer.let(writer.wide(total))
-    known = select(compare("ge", most, constant(U32, INFINITE)), nan, unit)
+    known = select(compare("ge", most, INFINITE), nan, unit)
     return known, writer.reduce_lanes("add", summed)
-
-
-def _plus(value: Expr, by: int) -> Expr:
-    return Apply(U32, "add", value, constant(U32, by))
 
 
 def _float(field: Expr) -> Expr:
     """The power of two with a stored exponent."""
-    return Apply(F32, "bits", Apply(U32, "shift_left", field, constant(U32, 23)))
+    return Apply(F32, "bits", field << 23)
 
 
 def _size(value: Expr) -> Expr:
     """The bits of an absolute value: in order as numbers, infinity and NaN the largest."""
-    return Apply(I32, "and", Apply(I32, "bits", value), constant(I32, SIZE))
+    return Apply(I32, "bits", value) & SIZE
 
 
 def _largest(values: Sequence[Expr]) -> Expr:

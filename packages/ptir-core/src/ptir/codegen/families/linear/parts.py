@@ -5,19 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from ptir.codegen.expressions.expr import Apply, Coordinate, Expr, Load, Var
+from ptir.codegen.expressions.expr import Coordinate, Expr, Load, Var
 from ptir.codegen.expressions.index import Axis, Index, axis, number, unravel_index
 from ptir.codegen.fusion.renumber import Position, Value
 from ptir.codegen.kernel_ir.conditions import less
 from ptir.codegen.kernel_ir.values import Lane
-from ptir.codegen.kernel_ir.writer import Writer
-from ptir.codegen.schedules.epilogue import builder_of, store
+from ptir.codegen.schedules.epilogue import HeroKernel
 from ptir.codegen.schedules.kernel import EmitContext, Fusion
 from ptir.codegen.schedules.mma_operands import word_of
 from ptir.codegen.schedules.tiles import FEW
 from ptir.codegen.weights.panels import LANES, Panels
 from ptir.codegen.weights.quantized import Quantized
-from ptir.types import F32, I32
+from ptir.types import I32
 
 HELD: Final = 16384
 """Most activations that a workgroup keeps to itself."""
@@ -88,17 +87,13 @@ class Linear:
         return frozenset(found)
 
 
-class LinearEmitter:
+class LinearEmitter(HeroKernel):
     """What both schedules share: activations, weights, and the epilogue."""
 
     def __init__(self, fusion: Fusion, context: EmitContext) -> None:
-        self.fusion, self.context = fusion, context
+        super().__init__(fusion, context)
         self.linear: Linear = fusion.detail
         self.panels: Panels = self.linear.panels
-        self.writer: Writer = context.writer()
-        self.graph = context.graph
-        self.builder = builder_of(fusion, context)
-        self.hero = self.graph.results[self.linear.position][0]
         self.tiles = context.tiles
 
     @property
@@ -145,15 +140,9 @@ class LinearEmitter:
         expr = self.activation(axis("m", self.linear.rows), Index({inputs: 1}))
         return isinstance(expr, Load) and expr.index.coefficient(inputs) == 1
 
-    def added(self, sum: Var, a: Expr, b: Expr) -> None:
-        """Add a product to a variable."""
-        add_product(self.writer, sum, self.writer.wide(a), self.writer.wide(b))
-
     def finish_sum(self, row: Index, output: Index, sum: Expr) -> None:
         """The epilogue and the store of one output, or one per lane."""
-        (exit,) = self.fusion.outputs
-        flat = row * self.panels.outputs + output
-        store(self.writer, self.builder, (self.hero, sum), exit, flat)
+        self.store(row * self.panels.outputs + output, sum)
 
     def finish_panel(self, row: Index, panel: Index, sum: Var) -> None:
         """The epilogue of a panel's 16 outputs; the last panel may have fewer.
@@ -172,8 +161,3 @@ class LinearEmitter:
             with writer.otherwise() if whole else writer.scope():
                 for place in range(left):
                     self.finish_sum(row, number(whole * LANES + place), Lane(sum, place))
-
-
-def add_product(writer: Writer, sum: Var, a: Expr, b: Expr) -> None:
-    """Add a product of wide values to a variable."""
-    writer.assign(sum, Apply(F32, "fma", a, b, sum))

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple, TypeAlias
 from ptir.codegen.expressions.elementwise import cast
 from ptir.codegen.expressions.expr import Apply, Expr, Load, Var, constant
 from ptir.codegen.expressions.index import ZERO, Axis, Index, axis, number
-from ptir.codegen.families.linear.parts import LinearEmitter, add_product
+from ptir.codegen.families.linear.parts import LinearEmitter
 from ptir.codegen.weights.panels import LANES
 from ptir.types import F32, U32
 
@@ -94,7 +94,7 @@ class Serial(LinearEmitter):
         writer, steps = self.writer, self.linear.inputs // step
         sums = self.begun("a", tile.panels, [[ZERO_SUM] * self.accumulators] * tile.rows)
         first = axis("k", steps) * step
-        with writer.loop(Axis("k", steps), 0, steps), writer.lanes(Axis("lane", LANES)):
+        with writer.each("k", steps), writer.lanes(Axis("lane", LANES)):
             self.multiply(
                 sums,
                 step // self.unit,
@@ -140,8 +140,8 @@ class Grouped(Serial):
         """The results of a tile: one vector for each panel of a row."""
         writer, groups = self.writer, self.groups
         results = self.begun("y", tile.panels, [[ZERO_SUM]] * tile.rows)
-        with writer.loop(Axis("h", groups), 0, groups), writer.lanes(Axis("lane", LANES)):
-            self._add_group(tile, axis("h", groups), results)
+        with writer.each("h", groups) as h, writer.lanes(Axis("lane", LANES)):
+            self._add_group(tile, h, results)
         return results
 
     def _add_group(self, tile: Outputs, group: Index, results: Sums) -> None:
@@ -156,7 +156,8 @@ class Grouped(Serial):
                 (result,) = found[p]
                 self.scale(result, line[p], step, row.unit)
                 if row.total is not None:
-                    self.added(result, self.offset(tile.panel, p, group), row.total)
+                    both = self.offset(tile.panel, p, group), row.total
+                    writer.add_product(result, *map(writer.wide, both))
 
     def multiply_group(self, tile: Outputs, group: Index, sums: Sums) -> None:
         """Add the products of a group to its sums."""
@@ -211,9 +212,9 @@ class Int8Loops(Grouped):
         starts = [self.quantized.start(total)]
         if self.quantized.whole_zero is not None:
             return RowGroup(starts, scale)
-        return RowGroup(starts, scale, Apply(F32, "mul", scale, cast(F32, total)))
+        return RowGroup(starts, scale, scale * cast(F32, total))
 
     def scale(self, result: Var, sums: Sequence[Var], step: Expr, unit: Expr) -> None:
         """Add the sum of products of bytes, scaled."""
-        factor = self.writer.wide(Apply(F32, "mul", step, unit))
-        add_product(self.writer, result, Apply(F32, "convert", sums[0]), factor)
+        factor = self.writer.wide(step * unit)
+        self.writer.add_product(result, Apply(F32, "convert", sums[0]), factor)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeAlias
 
-from ptir.codegen.expressions.index import Axis, Index, axis
+from ptir.codegen.expressions.index import Axis, Index
 from ptir.codegen.families.linear.parts import LinearEmitter
 from ptir.codegen.schedules.kernel import scratch_value
 from ptir.codegen.weights.panels import LANES
@@ -26,8 +26,7 @@ def unpack(emitter: LinearEmitter, output: Index, held: Held) -> None:
 def _dequantize(emitter: LinearEmitter, output: Index, held: Held) -> None:
     writer, source, quantized = emitter.writer, scratch_value(emitter.fusion, 0), emitter.quantized
     groups, words = quantized.inputs // quantized.group, quantized.group // quantized.per
-    with writer.loop(Axis("h", groups), 0, groups), writer.lanes(Axis("lane", LANES)):
-        group = axis("h", groups)
+    with writer.each("h", groups) as group, writer.lanes(Axis("lane", LANES)):
         for w in range(words):
             found = quantized.dequantized(emitter.builder, output, group, group * words + w)
             for place, value in enumerate(found):
@@ -38,7 +37,7 @@ def _dequantize(emitter: LinearEmitter, output: Index, held: Held) -> None:
 def _widen(emitter: LinearEmitter, output: Index, held: Held) -> None:
     writer, source, per = emitter.writer, scratch_value(emitter.fusion, 0), emitter.panels.per
     words = emitter.linear.inputs // per
-    with writer.loop(Axis("k", words), 0, words), writer.lanes(Axis("lane", LANES)):
+    with writer.each("k", words) as k, writer.lanes(Axis("lane", LANES)):
         for inner in range(per):
-            input = axis("k", words) * per + inner
+            input = k * per + inner
             writer.store(source, F32, held(input), emitter.weight(output, input))

@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import Final
 
 from ptir.codegen.expressions.expr import Apply, Const, Expr, Load, Var, walk
-from ptir.codegen.expressions.index import ZERO, Axis, Index, axis, number, unravel_index
+from ptir.codegen.expressions.index import ZERO, Axis, Index, axis, unravel_index
 from ptir.codegen.fusion.graph import Graph
 from ptir.codegen.kernel_ir.conditions import less
 from ptir.codegen.kernel_ir.writer import Writer
@@ -41,8 +41,8 @@ def emit(fusion: Fusion, context: EmitContext) -> Kernel:
     workgroups = context.workgroups(pieces, element.type.size * COST)
     part = writer.work_range(pieces, workgroups)
     if element.run:
-        with writer.loop(Axis("o", element.runs), *part):
-            element.write(writer, axis("o", element.runs) * element.run, element.run, None)
+        with writer.each("o", element.runs, *part) as o:
+            element.write(writer, o * element.run, element.run, None)
     else:
         element.write(writer, ZERO, element.type.size, part)
     return finish_kernel(fusion, writer, workgroups, may_alias=element.may_alias())
@@ -103,17 +103,14 @@ class MapEmitter:
         """Elements from ``begin`` on: whole vectors (a part of them), then what is left over."""
         vectors = size // self.lanes
         if vectors:
-            with writer.loop(Axis("v", vectors), *(part or (0, vectors))):
-                flat = begin + axis("v", vectors) * self.lanes + axis("lane", self.lanes)
-                with writer.lanes(Axis("lane", self.lanes)):
-                    self.store(writer, flat)
+            with writer.vectors(vectors, *(part or ())) as places:
+                self.store(writer, begin + places)
         left = range(vectors * self.lanes, size)
         if left:
             is_last = Apply(BOOL, "eq", part[1], Const(I32, vectors)) if part else None
             with writer.when(is_last):
                 for place in left:
-                    flat = begin + number(place)
-                    self.store(writer, flat)
+                    self.store(writer, begin + place)
 
 
 def emit_cooperative(fusion: Fusion, context: EmitContext) -> Kernel:

@@ -47,8 +47,8 @@ class _Words(HeroKernel):
         workgroups = self.context.workgroups(whole, self.size * COST)
         first, last = writer.work_range(whole, workgroups)
         if whole:
-            with writer.loop(Axis("v", whole), first, last):
-                self._run(axis("v", whole) * step)
+            with writer.each("v", whole, first, last) as v:
+                self._run(v * step)
         if left:
             with writer.when(Apply(BOOL, "eq", last, Const(I32, whole))):
                 for block in range(whole * step, self.size, WORDS):
@@ -103,7 +103,7 @@ class _Words(HeroKernel):
         for turn in range(ROUNDS):
             if turn:
                 steps = zip(keys, KEY_STEPS, strict=True)
-                keys = [Apply(U32, "add", key, constant(U32, step)) for key, step in steps]
+                keys = [key + step for key, step in steps]
             words = _round(words, keys)
         return words
 
@@ -111,7 +111,7 @@ class _Words(HeroKernel):
 def _round(words: list[Expr], keys: list[Expr]) -> list[Expr]:
     left, right = (_product(m, words[n]) for m, n in zip(MULTIPLIERS, (0, 2), strict=True))
     mixed = [
-        Apply(U32, "xor", Apply(U32, "xor", linear[0], words[n]), key)
+        linear[0] ^ words[n] ^ key
         for linear, n, key in zip((right, left), (1, 3), keys, strict=True)
     ]
     return [mixed[0], right[1], mixed[1], left[1]]
@@ -119,9 +119,9 @@ def _round(words: list[Expr], keys: list[Expr]) -> list[Expr]:
 
 def _product(factor: int, word: Expr) -> tuple[Expr, Expr]:
     """The high and the low word of a product."""
-    wide = Apply(U64, "mul", Apply(U64, "convert", word), constant(U64, factor))
-    high = Apply(U64, "shift_right", wide, constant(U64, 32))
-    return Apply(U32, "convert", high), Apply(U32, "mul", word, constant(U32, factor))
+    wide = Apply(U64, "convert", word) * factor
+    high = wide >> 32
+    return Apply(U32, "convert", high), word * factor
 
 
 def emit_cooperative(fusion: Fusion, context: EmitContext) -> Kernel:

@@ -11,11 +11,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from ptir.codegen.expressions.expr import Apply, Coordinate, Expr, Load, Var, constant
-from ptir.codegen.expressions.index import Axis, Index, axis, number, unravel_index
+from ptir.codegen.expressions.expr import Coordinate, Expr, Load, Var, constant
+from ptir.codegen.expressions.index import Index, axis, number, unravel_index
 from ptir.codegen.families.recurrence.match import CHUNK, Rule
 from ptir.codegen.kernel_ir.conditions import all_of, less
-from ptir.codegen.kernel_ir.values import Read
 from ptir.codegen.schedules.kernel import EmitContext, Fusion, Kernel, finish_kernel
 from ptir.codegen.schedules.workgroup import Workgroup, power_of_two
 from ptir.types import F32, I32
@@ -80,21 +79,21 @@ class _Cooperative(Rule):
         self.x = writer.shared(F32, self.both * (self.K + 1))
         self.m = writer.shared(F32, self.size * self.both)
         self.near, self.far = (writer.shared(F32, self.size**2) for _ in range(2))
-        self.decays, self.rates, self.since, self.left = (
+        self.decays, self.rates, self.since, self.remains = (
             writer.shared(F32, self.size) for _ in range(4)
         )
         with self._own_elements() as i:
             found = Load(F32, self.state, self.in_state(i, self.known))
             writer.put(self.matrix, self._held(i), found)
         chunks = -(-self.T // self.size)
-        with writer.loop(Axis("n", chunks), 0, chunks, no_unroll=True):
-            self.first = axis("n", chunks) * self.size
+        with writer.each("n", chunks, no_unroll=True) as n:
+            self.first = n * self.size
             self._bring_together()
             self._weigh()
             self._columns()
             writer.barrier()
         with writer.when(self._inside()), self._own_elements() as i:
-            left = self._read(self.matrix, self._held(i))
+            left = self.array(self.matrix, self._held(i))
             writer.store(self.state, F32, self.in_state(i, self.known), left)
         return finish_kernel(self.fusion, writer, items, workgroup_size=self.threads)
 
@@ -103,8 +102,8 @@ class _Cooperative(Rule):
     @contextmanager
     def _own_elements(self) -> Iterator[Index]:
         """A block for each element of the column that is the thread's own; gives its number."""
-        with self.writer.loop(Axis("i", self.K), Coordinate(I32, self.part), self.K, self.each):
-            yield axis("i", self.K)
+        with self.writer.each("i", self.K, Coordinate(I32, self.part), self.K, self.each) as i:
+            yield i
 
     def _inside(self, *conditions: Expr) -> Expr | None:
         """Whether conditions hold, and there is such a column; None where nothing is to be asked.
@@ -121,14 +120,6 @@ class _Cooperative(Rule):
     def _key(self, t: Index, i: Index) -> Index:
         """Where an element of a key is; those of queries lie behind the keys."""
         return t * (self.K + 1) + i
-
-    def _read(self, array: str, at: Index) -> Expr:
-        """An element of a shared array as it is now."""
-        return self.writer.let(Read(F32, array, at))
-
-    def _add(self, sum: Var, a: Expr, b: Expr) -> None:
-        """Add a product to a variable."""
-        self.writer.assign(sum, self.writer.apply("fma", F32, a, b, sum))
 
     # --- what is known of a chunk without the matrix ---
 
@@ -148,9 +139,10 @@ class _Cooperative(Rule):
         with self.group.distribute(size * self.both) as own:
             one = writer.let_index(own // self.both, size)
             other = writer.let_index(own % self.both, self.both)
-            sum, i = writer.declare(constant(F32, 0.0)), axis("i", self.K)
-            with writer.loop(Axis("i", self.K), 0, self.K):
-                self._add(sum, *(self._read(self.x, self._key(t, i)) for t in (one, other)))
+            sum = writer.declare(constant(F32, 0.0))
+            with writer.each("i", self.K) as i:
+                both = (self.array(self.x, self._key(t, i)) for t in (one, other))
+                writer.add_product(sum, *both)
             writer.put(self.m, own, sum)
         writer.barrier()
 
@@ -162,20 +154,20 @@ class _Cooperative(Rule):
             s = writer.let_index(own % size, size)
             after = self._decayed(Coordinate(I32, s + 1), Coordinate(I32, t + 1))
             for name, begin in ((self.near, 0), (self.far, size)):
-                product = self._read(self.m, s * self.both + t + begin)
-                writer.put(name, own, Apply(F32, "mul", product, after))
+                product = self.array(self.m, s * self.both + t + begin)
+                writer.put(name, own, product * after)
         with self.group.distribute(size) as t:
             behind = Coordinate(I32, t + 1)
             writer.put(self.since, t, self._decayed(constant(I32, 0), behind))
-            writer.put(self.left, t, self._decayed(behind, constant(I32, size)))
+            writer.put(self.remains, t, self._decayed(behind, constant(I32, size)))
         writer.barrier()
 
     def _decayed(self, first: Expr, end: Expr) -> Var:
         """The product of the decays of tokens."""
         left, name = self.writer.declare(constant(F32, 1.0)), self.writer.name("l")
-        with self.writer.loop(Axis(name, self.size), first, end):
-            decay = self._read(self.decays, axis(name, self.size))
-            self.writer.assign(left, Apply(F32, "mul", left, decay))
+        with self.writer.each(name, self.size, first, end):
+            decay = self.array(self.decays, axis(name, self.size))
+            self.writer.assign(left, left * decay)
         return left
 
     # --- columns ---
@@ -185,51 +177,22 @@ class _Cooperative(Rule):
         writer = self.writer
         products = [writer.declare(constant(F32, 0.0)) for _ in range(self.both)]
         with self._own_elements() as i:
-            held = self._read(self.matrix, self._held(i))
+            held = self.array(self.matrix, self._held(i))
             for row, sum in enumerate(products):
-                self._add(sum, held, self._read(self.x, self._key(number(row), i)))
+                writer.add_product(sum, held, self.array(self.x, self._key(number(row), i)))
         self.group.sum(products, self.columns)
-        errors = self._errors(products)
+        errors = self.errors(self.known, products.__getitem__)
         with writer.when(less(self.first, self.real)):
             self._change(errors)
 
-    def _errors(self, products: list[Var]) -> list[Var]:
-        """The errors of the chunk's tokens, each behind those before; stores what is seen."""
-        writer, errors = self.writer, list[Var]()
-        for t in range(self.size):
-            place = self.first + t
-            error = writer.declare(constant(F32, 0.0), f"error{t}")
-            with writer.when(less(place, self.real)):
-                known = self._sum(t, products[t], self.near, errors)
-                off = Apply(F32, "sub", self.value(place, self.known), known)
-                rate = self._read(self.rates, number(t))
-                writer.assign(error, writer.scalar(Apply(F32, "mul", off, rate)))
-            errors.append(error)
-            seen = self._sum(t, products[self.size + t], self.far, errors)
-            ragged = [less(place, self.T)] if place.high >= self.T else []
-            with writer.when(self._inside(less(self.part, 1), *ragged)):
-                self.give(place, self.known, seen)
-        return errors
-
-    def _sum(self, t: int, product: Var, weights: str, errors: list[Var]) -> Var:
-        """A product with what is left of the matrix, and what the errors so far add to it."""
-        since = self._read(self.since, number(t))
-        sum = self.writer.declare(Apply(F32, "mul", product, since))
-        for s, error in enumerate(errors):
-            self._add(sum, error, self._read(weights, number(t * self.size + s)))
-        return sum
+    def gives(self, *conditions: Expr) -> Expr | None:
+        """The first of the threads of a column stores."""
+        return self._inside(less(self.part, 1), *conditions)
 
     def _change(self, errors: list[Var]) -> None:
         """Let the thread's elements decay, and add the keys' parts of all errors."""
-        writer = self.writer
-        kept = self._read(self.since, number(self.size - 1))
-        added = [
-            writer.let(Apply(F32, "mul", error, self._read(self.left, number(s))))
-            for s, error in enumerate(errors)
-        ]
+        changed = self.change(errors)
         with self._own_elements() as i:
-            held = self._read(self.matrix, self._held(i))
-            sum = writer.declare(Apply(F32, "mul", held, kept))
-            for s, error in enumerate(added):
-                self._add(sum, error, self._read(self.x, self._key(number(s), i)))
-            writer.put(self.matrix, self._held(i), sum)
+            held = self.array(self.matrix, self._held(i))
+            sum = changed(held, lambda s: self.array(self.x, self._key(number(s), i)))
+            self.writer.put(self.matrix, self._held(i), sum)

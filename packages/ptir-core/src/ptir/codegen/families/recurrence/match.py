@@ -8,13 +8,15 @@ token is the rule as it is written.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
-from ptir.codegen.expressions.expr import Apply, Coordinate, Expr, as_index, constant, select
-from ptir.codegen.expressions.index import Index
+from ptir.codegen.expressions.expr import Apply, Coordinate, Expr, Var, as_index, constant, select
+from ptir.codegen.expressions.index import Index, number
 from ptir.codegen.fusion.graph import Graph
-from ptir.codegen.kernel_ir.conditions import less
-from ptir.codegen.kernel_ir.writer import Writer
+from ptir.codegen.kernel_ir.conditions import all_of, less
+from ptir.codegen.kernel_ir.values import Read
+from ptir.codegen.schedules.epilogue import HeroKernel
 from ptir.codegen.schedules.kernel import EmitContext, Fusion
 from ptir.types import F32, I32
 
@@ -29,32 +31,29 @@ def match(graph: Graph, position: int) -> Fusion:
     """
     made, results = graph.block.instructions[position], graph.results[position]
     q, k, *_, state, _ = made.operands
-    return Fusion(
-        "recurrence",
-        frozenset((position,)),
-        made.operands,
-        results,
-        position,
-        (q, k, state),
-        {results[1]: state},
-    )
+    own, exact, over = frozenset((position,)), (q, k, state), {results[1]: state}
+    return Fusion("recurrence", own, made.operands, results, position, exact, over)
 
 
-class Rule:
+class Rule(HeroKernel):
     """One rule while its kernel is written: its operands by token, and how much there is."""
 
     def __init__(self, fusion: Fusion, context: EmitContext) -> None:
-        self.fusion, self.context = fusion, context
-        graph = context.graph
-        made = graph.block.instructions[fusion.detail]
-        self.q, self.k, self.v, self.g, self.beta, _, self.count = made.operands
-        self.seen, self.state = graph.results[fusion.detail]
-        self.B, H, self.T, self.K = graph.type(self.q).shape
-        _, self.heads, _, self.V = graph.type(self.v).shape
+        super().__init__(fusion, context)
+        self.q, self.k, self.v, self.g, self.beta, _, self.count = self.made.operands
+        self.seen, self.state = fusion.outputs
+        self.B, H, self.T, self.K = self.graph.type(self.q).shape
+        _, self.heads, _, self.V = self.graph.type(self.v).shape
         self.shared = self.heads // H
-        self.writer: Writer = context.writer()
-        self.builder = context.builder()
         self.lanes = context.dialect.lanes
+
+    first: Index
+    """The first token of the chunk at hand."""
+    size = CHUNK
+    """Tokens of a chunk."""
+    near, far, remains, since, rates = "near", "far", "left", "since", "rate"
+    """Arrays of a chunk: what an error takes from a later one and gives a query, and what of it
+    stays at the end; what is left of the matrix at each token; the tokens' rates."""
 
     @property
     def work(self) -> int:
@@ -104,6 +103,69 @@ class Rule:
         at = self.token(place)
         flat = ((self.row * self.heads + self.head) * self.T + at) * self.V + column
         self.writer.store(self.seen, F32, flat, found)
+
+    def array(self, name: str, at: Index, wide: bool = False) -> Expr:
+        """An element of an array, or one per lane, as it is now."""
+        return self.writer.let(Read(F32, name, at, wide and self.lanes > 1))
+
+    def widened(self, value: Expr) -> Expr:
+        """A scalar in every lane, where there are lanes."""
+        return value if self.writer.lane is None else self.writer.widened(value)
+
+    def valued(self, expr: Expr) -> Expr:
+        """The value of an expression, in every lane where there are lanes."""
+        return self.writer.scalar(expr) if self.writer.lane is None else self.writer.wide(expr)
+
+    def errors(self, column: Index, product: Callable[[int], Expr]) -> list[Var]:
+        """The errors of the chunk's tokens, each behind those before; stores what is seen.
+
+        ``product`` gives those of the matrix with the chunk's keys, then with its queries.
+        """
+        writer, errors = self.writer, list[Var]()
+        for t in range(self.size):
+            place = self.first + t
+            error = writer.declare(self.widened(constant(F32, 0.0)), f"error{t}")
+            with writer.when(less(place, self.real)):
+                known = self._sum(t, product(t), self.near, errors)
+                off = self.value(place, column) - known
+                writer.assign(error, self.valued(off * self.array(self.rates, number(t))))
+            errors.append(error)
+            seen = self._sum(t, product(self.size + t), self.far, errors)
+            ragged = [less(place, self.T)] if place.high >= self.T else []
+            with writer.when(self.gives(*ragged)):
+                self.give(place, column, seen)
+        return errors
+
+    def gives(self, *conditions: Expr) -> Expr | None:
+        """Where the thread stores what a token sees, under conditions."""
+        return all_of(conditions)
+
+    def _sum(self, t: int, product: Expr, weights: str, errors: list[Var]) -> Var:
+        """A product with what is left of the matrix, and what the errors so far add to it."""
+        writer, since = self.writer, self.array(self.since, number(t))
+        sum = writer.declare(writer.apply("mul", F32, product, since))
+        for s, error in enumerate(errors):
+            writer.add_product(sum, error, self.array(weights, number(t * self.size + s)))
+        return sum
+
+    def change(self, errors: list[Var]) -> Callable[[Expr, Callable[[int], Expr]], Var]:
+        """What gives an element of the matrix behind the chunk: of the one before, and of the keys.
+
+        The matrix decays, and the keys' parts of all errors are added.
+        """
+        writer, kept = self.writer, self.array(self.since, number(self.size - 1))
+        added = [
+            writer.let(writer.apply("mul", F32, error, self.array(self.remains, number(s))))
+            for s, error in enumerate(errors)
+        ]
+
+        def changed(held: Expr, key: Callable[[int], Expr]) -> Var:
+            sum = writer.declare(writer.apply("mul", F32, held, kept))
+            for s, error in enumerate(added):
+                writer.add_product(sum, error, key(s))
+            return sum
+
+        return changed
 
     def in_state(self, i: Index, column: Index) -> Index:
         """Where an element of the head's matrix lies in memory."""

@@ -15,14 +15,7 @@ from ptir.codegen.expressions.expr import Apply, Expr, Load, Var, constant, sele
 from ptir.codegen.expressions.index import Axis, Index, axis, number, unravel_index
 from ptir.codegen.families.recurrence.match import CHUNK, Rule
 from ptir.codegen.kernel_ir.conditions import less
-from ptir.codegen.kernel_ir.values import Read
-from ptir.codegen.schedules.kernel import (
-    EmitContext,
-    Fusion,
-    Kernel,
-    finish_kernel,
-    scratch_value,
-)
+from ptir.codegen.schedules.kernel import EmitContext, Fusion, Kernel, finish_kernel, scratch_value
 from ptir.types import F32, TensorType
 
 ROWS: Final = 4
@@ -53,34 +46,16 @@ class _Serial(Rule):
         pieces = self.B * self.heads * splits
         workgroups = self.context.workgroups(pieces, self.work)
         self.item = Index({Axis("item", workgroups): 1})
-        with self.writer.loop(Axis("e", pieces), *self.writer.work_range(pieces, workgroups)):
-            row, head, part = unravel_index(axis("e", pieces), sizes)
+        with self.writer.each("e", pieces, *self.writer.work_range(pieces, workgroups)) as e:
+            row, head, part = unravel_index(e, sizes)
             self.find_head(row, head)
             body(part)
         memory = (TensorType(F32, (workgroups * scratch,)),) if scratch else ()
         return finish_kernel(self.fusion, self.writer, workgroups, memory)
 
-    def array(self, name: str, at: Index, wide: bool = False) -> Expr:
-        """An element of a private array, or one per lane, as it is now."""
-        return self.writer.let(Read(F32, name, at, wide and self.lanes > 1))
-
-    def widened(self, value: Expr) -> Expr:
-        """A scalar in every lane, where there are lanes."""
-        return value if self.writer.lane is None else self.writer.widened(value)
-
-    def add(self, sum: Var, a: Expr, b: Expr) -> None:
-        """Add a product to a variable."""
-        self.writer.assign(sum, self.writer.apply("fma", F32, a, b, sum))
-
     def each_column(self, body: Callable[[Index], None]) -> None:
         """Call ``body`` with every column: vectors of neighbours, then single ones."""
-        writer = self.writer
-        if self.vectors:
-            with writer.loop(Axis("v", self.vectors), 0, self.vectors), writer.lanes(self.lane):
-                body(axis("v", self.vectors) * self.lanes + axis("lane", self.lanes))
-        for place in range(self.vectors * self.lanes, self.V):
-            with writer.scope():
-                body(number(place))
+        self.writer.each_element(self.V, body)
 
 
 class _Token(_Serial):
@@ -97,21 +72,20 @@ class _Token(_Serial):
         decay = writer.let(writer.scalar(self.decay(first)), "decay")
         rate = writer.let(writer.scalar(self.rate(first)), "rate")
         both = writer.declare(constant(F32, 0.0), "both")
-        with writer.loop(Axis("i", self.K), 0, self.K):
-            i = axis("i", self.K)
+        with writer.each("i", self.K) as i:
             query, key = map(writer.scalar, self.query_and_key(first, i))
             writer.put("q", i, query)
             writer.put("k", i, key)
-            self.add(both, query, key)
+            writer.add_product(both, query, key)
         self.each_column(self._clear)
         whole, left = divmod(self.K, ROWS)
-        with writer.loop(Axis("r", whole), 0, whole):
-            self._products(axis("r", whole) * ROWS, ROWS)
+        with writer.each("r", whole) as r:
+            self._products(r * ROWS, ROWS)
         if left:
             with writer.scope():
                 self._products(number(whole * ROWS), left)
         self.each_column(lambda column: self._see(column, decay, rate, both))
-        with writer.when(less(first, self.real)), writer.loop(Axis("i", self.K), 0, self.K):
+        with writer.when(less(first, self.real)), writer.each("i", self.K):
             self._change(axis("i", self.K), decay)
 
     def _clear(self, column: Index) -> None:
@@ -130,7 +104,7 @@ class _Token(_Serial):
             for i, both in zip(places, factors, strict=True):
                 held = writer.value(Load(F32, self.state, self.in_state(i, column)))
                 for sum, factor in zip(sums, both, strict=True):
-                    self.add(sum, held, factor)
+                    writer.add_product(sum, held, factor)
             for name, sum in zip(("ks", "qs"), sums, strict=True):
                 writer.put(name, column, sum)
 
@@ -150,14 +124,11 @@ class _Token(_Serial):
         key, query = (self.array(name, at, self._is_wide) for name in ("ks", "qs"))
         error = writer.declare(self.widened(constant(F32, 0.0)))
         with writer.when(less(number(0), self.real)):
-            off = Apply(F32, "sub", self.value(number(0), column), Apply(F32, "mul", key, decay))
-            writer.assign(error, self._valued(Apply(F32, "mul", off, rate)))
+            off = self.value(number(0), column) - key * decay
+            writer.assign(error, self.valued(off * rate))
         writer.put("ks", column, error)
-        seen = Apply(F32, "add", Apply(F32, "mul", query, decay), Apply(F32, "mul", error, both))
+        seen = query * decay + error * both
         self.give(number(0), column, seen)
-
-    def _valued(self, expr: Expr) -> Expr:
-        return self.writer.wide(expr) if self._is_wide else self.writer.scalar(expr)
 
     def _change(self, i: Index, decay: Expr) -> None:
         """Let a row of the matrix decay, and add the key's part of every error."""
@@ -166,7 +137,7 @@ class _Token(_Serial):
         def body(column: Index) -> None:
             writer, place = self.writer, self.in_state(i, column)
             error = self.array("ks", self._without_lane(column), self._is_wide)
-            kept = Apply(F32, "mul", Load(F32, self.state, place), decay)
+            kept = Load(F32, self.state, place) * decay
             writer.store(self.state, F32, place, Apply(F32, "fma", error, key, kept))
 
         self.each_column(body)
@@ -205,8 +176,8 @@ class _Chunks(_Serial):
         """All tokens of a part of a head, between fetching the matrix and bringing it back."""
         self.part = part
         self._moved(fetch=True)
-        with self.writer.loop(Axis("c", self.chunks), 0, self.chunks, no_unroll=True):
-            self.first = axis("c", self.chunks) * CHUNK
+        with self.writer.each("c", self.chunks, no_unroll=True) as c:
+            self.first = c * CHUNK
             self._bring_together()
             self._weigh()
             self._own_columns(self._column)
@@ -219,8 +190,8 @@ class _Chunks(_Serial):
         writer, own = self.writer, self.own_vectors
         base = self.item * (self.K * self.columns)
         if own:
-            with writer.loop(Axis("v", own), 0, own), writer.lanes(self.lane):
-                lane, vector = axis("lane", self.lanes), axis("v", own)
+            with writer.each("v", own) as vector, writer.lanes(self.lane):
+                lane = axis("lane", self.lanes)
                 place = base + vector * (self.K * self.lanes) + lane
                 body((self.part * own + vector) * self.lanes + lane, place)
         for n in range(self.left):
@@ -241,8 +212,7 @@ class _Chunks(_Serial):
         writer, scratch = self.writer, scratch_value(self.fusion, 0)
 
         def body(column: Index, place: Index) -> None:
-            with writer.loop(Axis("i", self.K), 0, self.K):
-                i = axis("i", self.K)
+            with writer.each("i", self.K) as i:
                 ends = (self.state, self.in_state(i, column)), (scratch, self._held(place, i))
                 (source, here), (target, there) = ends if fetch else ends[::-1]
                 writer.store(target, F32, there, Load(F32, source, here))
@@ -254,12 +224,12 @@ class _Chunks(_Serial):
     def _bring_together(self) -> None:
         """Keys and queries side by side, element by element, and the tokens' own scalars."""
         writer, t, i = self.writer, axis("t", CHUNK), axis("i", self.K)
-        with writer.loop(Axis("t", CHUNK), 0, CHUNK):
+        with writer.each("t", CHUNK):
             place = self.first + t
             real = less(place, self.real)
             writer.put("decay", t, self.decay(place))
             writer.put("rate", t, select(real, self.rate(place), constant(F32, 0.0)))
-            with writer.loop(Axis("i", self.K), 0, self.K):
+            with writer.each("i", self.K):
                 query, key = self.query_and_key(place, i)
                 writer.put("x", i * BOTH + t, key)
                 writer.put("x", i * BOTH + t + CHUNK, query)
@@ -279,32 +249,28 @@ class _Chunks(_Serial):
         writer, i, lane = self.writer, axis("i", self.K), axis("lane", self.lanes)
         with writer.scope():
             sums = [writer.declare(self.widened(constant(F32, 0.0))) for _ in keys]
-            with writer.loop(Axis("i", self.K), 0, self.K):
+            with writer.each("i", self.K):
                 several = self.array("x", i * BOTH + vector, wide=True)
                 for key, sum in zip(keys, sums, strict=True):
-                    self.add(sum, several, self.array("x", i * BOTH + key))
+                    writer.add_product(sum, several, self.array("x", i * BOTH + key))
             for key, sum in zip(keys, sums, strict=True):
                 writer.put("m", number(key * BOTH + vector) + lane, sum)
 
     def _weigh(self) -> None:
-        """What is left of each token until another: by it products of keys are multiplied.
-
-        ``near`` is what an error takes from a later one, ``far`` what it gives a query, ``left``
-        what of it stays at the end; ``since`` is what is left of the matrix at each token.
-        """
+        """What is left of each token until another: by it products of keys are multiplied."""
         writer, s, t = self.writer, axis("s", CHUNK), axis("t", CHUNK)
-        with writer.loop(Axis("s", CHUNK), 0, CHUNK):
+        with writer.each("s", CHUNK):
             after = writer.declare(constant(F32, 1.0), "after")
             writer.put("far", s * (CHUNK + 1), self.array("m", s * (BOTH + 1) + CHUNK))
-            with writer.loop(Axis("t", CHUNK), s + 1, CHUNK):
-                writer.assign(after, Apply(F32, "mul", after, self.array("decay", t)))
+            with writer.each("t", CHUNK, s + 1, CHUNK):
+                writer.assign(after, after * self.array("decay", t))
                 for name, begin in (("near", 0), ("far", CHUNK)):
                     product = self.array("m", s * BOTH + t + begin)
-                    writer.put(name, t * CHUNK + s, Apply(F32, "mul", product, after))
+                    writer.put(name, t * CHUNK + s, product * after)
             writer.put("left", s, after)
         since = writer.declare(constant(F32, 1.0), "all")
-        with writer.loop(Axis("t", CHUNK), 0, CHUNK):
-            writer.assign(since, Apply(F32, "mul", since, self.array("decay", t)))
+        with writer.each("t", CHUNK):
+            writer.assign(since, since * self.array("decay", t))
             writer.put("since", t, since)
 
     # --- a column of the matrix, or one per lane ---
@@ -313,7 +279,7 @@ class _Chunks(_Serial):
         """The products of the matrix, the errors of the chunk, and what these change."""
         for strip in self._strips(BOTH):
             self._products(strip, place)
-        errors = self._errors(column)
+        errors = self.errors(column, self._product)
         with self.writer.when(less(self.first, self.real)):
             self._change(place, errors)
 
@@ -322,10 +288,10 @@ class _Chunks(_Serial):
         writer, i = self.writer, axis("i", self.K)
         with writer.scope():
             sums = [writer.declare(self.widened(constant(F32, 0.0))) for _ in rows]
-            with writer.loop(Axis("i", self.K), 0, self.K):
+            with writer.each("i", self.K):
                 held = writer.value(Load(F32, self._scratch, self._held(place, i)))
                 for row, sum in zip(rows, sums, strict=True):
-                    self.add(sum, held, self.array("x", i * BOTH + row))
+                    writer.add_product(sum, held, self.array("x", i * BOTH + row))
             for row, sum in zip(rows, sums, strict=True):
                 writer.put("p", self._kept(row), sum)
 
@@ -333,49 +299,19 @@ class _Chunks(_Serial):
     def _scratch(self) -> int:
         return scratch_value(self.fusion, 0)
 
+    def _product(self, row: int) -> Expr:
+        """The product with a key or a query."""
+        return self.array("p", number(row * self.lanes), self.writer.lane is not None)
+
     def _kept(self, row: int) -> Index:
         """Where the product with a key or a query is."""
         lane = number(0) if self.writer.lane is None else axis("lane", self.lanes)
         return number(row * self.lanes) + lane
 
-    def _errors(self, column: Index) -> list[Var]:
-        """The errors of the chunk's tokens, each behind those before; stores what is seen."""
-        writer, errors = self.writer, list[Var]()
-        for t in range(CHUNK):
-            place = self.first + t
-            error = writer.declare(self.widened(constant(F32, 0.0)), f"error{t}")
-            with writer.when(less(place, self.real)):
-                known = self._sum(t, 0, "near", errors)
-                off = Apply(F32, "sub", self.value(place, column), known)
-                scaled = Apply(F32, "mul", off, self.array("rate", number(t)))
-                writer.assign(error, writer.wide(scaled) if writer.lane else writer.scalar(scaled))
-            errors.append(error)
-            seen = self._sum(t, CHUNK, "far", errors)
-            with writer.when(less(place, self.T) if place.high >= self.T else None):
-                self.give(place, column, seen)
-        return errors
-
-    def _sum(self, t: int, begin: int, weights: str, errors: list[Var]) -> Var:
-        """A product with what is left of the matrix, and what the errors so far add to it."""
-        writer = self.writer
-        product = self.array("p", number((begin + t) * self.lanes), writer.lane is not None)
-        since = self.array("since", number(t))
-        sum = writer.declare(writer.apply("mul", F32, product, since))
-        for s, error in enumerate(errors):
-            self.add(sum, error, self.array(weights, number(t * CHUNK + s)))
-        return sum
-
     def _change(self, place: Index, errors: list[Var]) -> None:
         """Let the matrix decay, and add the keys' parts of all errors."""
-        writer, i = self.writer, axis("i", self.K)
-        kept = self.array("since", number(CHUNK - 1))
-        added = [
-            writer.let(writer.apply("mul", F32, error, self.array("left", number(s))))
-            for s, error in enumerate(errors)
-        ]
-        with writer.loop(Axis("i", self.K), 0, self.K):
+        writer, changed = self.writer, self.change(errors)
+        with writer.each("i", self.K) as i:
             held = writer.value(Load(F32, self._scratch, self._held(place, i)))
-            sum = writer.declare(writer.apply("mul", F32, held, kept))
-            for s, error in enumerate(added):
-                self.add(sum, error, self.array("x", i * BOTH + s))
+            sum = changed(held, lambda s: self.array("x", i * BOTH + s))
             writer.store(self._scratch, F32, self._held(place, i), sum)

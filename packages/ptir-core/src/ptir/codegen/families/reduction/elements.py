@@ -12,7 +12,7 @@ from typing import Any
 
 from ptir.codegen.expressions.elementwise import rounded
 from ptir.codegen.expressions.expr import Coordinate, Expr, compare, constant, select
-from ptir.codegen.expressions.index import Axis, Index, axis, number, unravel_index
+from ptir.codegen.expressions.index import Index, axis, number, unravel_index
 from ptir.codegen.expressions.movement import tapped
 from ptir.codegen.fusion.graph import Graph
 from ptir.codegen.schedules.accumulators import accumulator, identity, take_better
@@ -37,10 +37,10 @@ def emit(fusion: Fusion, context: EmitContext) -> Kernel:
     workgroups = context.workgroups(vectors, fold.outputs * fold.length * 4)
     first, last = writer.work_range(vectors, workgroups)
     if vectors:
-        with writer.loop(Axis("v", vectors), first, last), writer.lanes(Axis("lane", lanes)):
-            fold.write(axis("v", vectors) * lanes + axis("lane", lanes))
+        with writer.vectors(vectors, first, last) as places:
+            fold.write(places)
     if fold.outputs % lanes:
-        with writer.when(compare("eq", last, constant(I32, vectors))):
+        with writer.when(compare("eq", last, vectors)):
             for place in range(vectors * lanes, fold.outputs):
                 with writer.scope():
                     fold.write(number(place))
@@ -75,11 +75,8 @@ class _Reduce(HeroKernel):
         """What tap ``j`` of the window sees: an element, or the identity outside and in gaps."""
         geometry: dict[str, Any] = {k: v for k, v in self.made.attributes.items() if k != "kind"}
         window = unravel_index(axis("j", self.length), geometry["window"])
-        places, found = (
-            unravel_index(flat, self._type.shape),
-            window_dimensions(self._shape, **geometry),
-        )
-        inside, at = tapped(places, window, found)
+        places = unravel_index(flat, self._type.shape)
+        inside, at = tapped(places, window, window_dimensions(self._shape, **geometry))
         outside = identity(self.made.attributes["kind"], self._type.dtype)
         if not math.prod(self._shape):
             return outside
@@ -94,7 +91,7 @@ class _Reduce(HeroKernel):
         dtype, kind = self._type.dtype, self.made.attributes["kind"]
         fold = accumulator(writer, kind, dtype, wide)
         if self.length:
-            with writer.loop(Axis("j", self.length), 0, self.length):
+            with writer.each("j", self.length):
                 fold.add(self._element(flat))
         self.store(flat, rounded(dtype, fold.result()))
 
@@ -104,8 +101,8 @@ class _Reduce(HeroKernel):
         begun = writer.wide if wide else writer.scalar
         best = writer.declare(begun(identity("max", dtype)), writer.name("best"))
         where = writer.declare(begun(constant(I32, 0)), writer.name("place"))
-        with writer.loop(Axis("j", self.length), 0, self.length):
-            index = Coordinate(I32, axis("j", self.length))
+        with writer.each("j", self.length) as j:
+            index = Coordinate(I32, j)
             take_better(writer, best, where, self._element(flat), index)
         self.store(flat, where)
 

@@ -16,16 +16,7 @@ from typing import Final
 from ptir.codegen.expressions.elementwise import NARROW, rounded
 from ptir.codegen.expressions.expr import Cell, Coordinate, Expr, Var, constant
 from ptir.codegen.expressions.index import Axis, Index, axis, number, unravel_index
-from ptir.codegen.fusion.graph import (
-    CHEAP,
-    Builder,
-    Graph,
-    Register,
-    Unfusible,
-    follows,
-    is_map,
-    weight,
-)
+from ptir.codegen.fusion.graph import CHEAP, Builder, Graph, Register, Unfusible, follows, weight
 from ptir.codegen.fusion.regions import region_outputs
 from ptir.codegen.fusion.renumber import Position, Value
 from ptir.codegen.kernel_ir.values import Lane
@@ -98,13 +89,13 @@ def _split(graph: Graph, instruction: Instruction) -> tuple[int, int] | None:
 
 
 def _rows(
-    graph: Graph, split: tuple[int, int], workgroup_size: tuple[int, ...], exit: int
+    graph: Graph, split: tuple[int, int], members: tuple[int, ...], exit: int
 ) -> RowReduction | None:
     """The description of a region, or None where its values do not line up row by row."""
     ops = graph.block.instructions
-    stages = tuple(p for p in sorted(workgroup_size) if ops[p].op in ("reduce", "arg_max"))
-    rows = RowReduction(*split, stages, (exit,), _kept(graph, split, workgroup_size, stages, exit))
-    inside = {v for p in workgroup_size for v in graph.results[p]}
+    stages = tuple(p for p in sorted(members) if ops[p].op in ("reduce", "arg_max"))
+    rows = RowReduction(*split, stages, (exit,), _kept(graph, split, members, stages, exit))
+    inside = {v for p in members for v in graph.results[p]}
     try:
         _Trial(graph, rows, inside).run()
     except Unfusible:
@@ -115,7 +106,7 @@ def _rows(
 def _kept(
     graph: Graph,
     split: tuple[int, int],
-    workgroup_size: tuple[int, ...],
+    members: tuple[int, ...],
     stages: tuple[int, ...],
     exit: int,
 ) -> tuple[int, ...]:
@@ -123,9 +114,13 @@ def _kept(
     if split[1] > KEPT or split[1] == 1:
         return ()
     needed: dict[int, int] = {}
-    ops = graph.block.instructions
+    ops, between = graph.block.instructions, {*members} - {*stages}
+
+    def inside(value: int) -> bool:
+        return graph.maker.get(value) in between
+
     for root in [*(ops[s].operands[0] for s in stages), exit]:
-        for value in _below(graph, root, set(workgroup_size), set(stages)):
+        for value in filter(inside, graph.walk(root, enters=inside)):
             needed[value] = needed.get(value, 0) + 1
     full = split[0] * split[1]
     return tuple(
@@ -136,19 +131,6 @@ def _kept(
         and graph.type(value).size == full
         and graph.type(value).dtype == F32
     )
-
-
-def _below(graph: Graph, root: int, instructions: set[int], stages: set[int]) -> set[int]:
-    """The instructions' values that ``root`` is computed from without going through a stage."""
-    found: set[int] = set()
-    pending = [root]
-    while pending:
-        value = pending.pop()
-        made = graph.maker.get(value)
-        if made in instructions and made not in stages and value not in found:
-            found.add(value)
-            pending.extend(graph.block.instructions[made].operands)
-    return found
 
 
 class _Trial:
@@ -269,17 +251,19 @@ class RowEmitter:
         """Call ``body`` with every place of the row: whole vectors, then single elements."""
         whole = self.rows.size // self.lanes
         if whole:
-            with self.writer.loop(Axis("v", whole), 0, whole), self.writer.lanes(self.lane):
-                body(axis("v", whole) * self.lanes + axis("lane", self.lanes))
+            with self.writer.vectors(whole) as places:
+                body(places)
         left = self.rows.size - whole * self.lanes
         if left:
-            with self.writer.loop(Axis("u", left), 0, left):
-                body(axis("u", left) + whole * self.lanes)
+            with self.writer.each("u", left) as u:
+                body(u + whole * self.lanes)
 
     def _ready(self, operand: int) -> dict[int, str]:
         """Kept values that the coming stage computes first."""
-        waiting = (value for value in self.rows.cached if value not in self._kept)
-        return {v: self._arrays[v] for v in waiting if _reaches(self.graph, operand, v)}
+        waiting = [value for value in self.rows.cached if value not in self._kept]
+        graph = self.graph
+        needed = {*graph.walk(operand, enters=graph.is_map)} if waiting else set[int]()
+        return {v: self._arrays[v] for v in waiting if v in needed}
 
     def _element(self, operand: int, place: Index) -> Expr:
         """The operand's element; kept values met for the first time are put away."""
@@ -323,8 +307,8 @@ class RowEmitter:
         """The vectors of the row, their lanes combined, then the elements left over."""
         whole = self._whole
         if whole:
-            with self.writer.loop(Axis("v", whole), 0, whole), self.writer.lanes(self.lane):
-                body(axis("v", whole) * self.lanes + axis("lane", self.lanes))
+            with self.writer.vectors(whole) as places:
+                body(places)
             fold()
         for place in range(whole * self.lanes, self.rows.size):
             with self.writer.scope():
@@ -362,27 +346,12 @@ class RowEmitter:
         return where
 
 
-def _reaches(graph: Graph, root: int, value: int) -> bool:
-    """Whether ``value`` is needed for ``root`` without going through a reduction."""
-    seen: set[int] = set()
-    pending = [root]
-    while pending:
-        at = pending.pop()
-        if at == value:
-            return True
-        made = graph.instruction(at)
-        if at not in seen and made is not None and is_map(made):
-            seen.add(at)
-            pending.extend(made.operands)
-    return False
-
-
 def emit(fusion: Fusion, context: EmitContext) -> Kernel:
     """A workgroup runs a block of rows."""
     rows: RowReduction = fusion.detail
     writer = context.writer()
     workgroups = context.workgroups(rows.count, rows.count * rows.size * 4 * (1 + len(rows.stages)))
     builder = builder_of(fusion, context)
-    with writer.loop(Axis("r", rows.count), *writer.work_range(rows.count, workgroups)):
-        RowEmitter(writer, builder, rows, axis("r", rows.count)).write()
+    with writer.each("r", rows.count, *writer.work_range(rows.count, workgroups)) as r:
+        RowEmitter(writer, builder, rows, r).write()
     return finish_kernel(fusion, writer, workgroups)

@@ -12,6 +12,7 @@ from ptir.codegen.expressions.index import ZERO, Axis, Index, axis, unravel_inde
 from ptir.codegen.families.rounding.serial import BITS, HALVES, NAN, WORK
 from ptir.codegen.fusion.graph import Graph
 from ptir.codegen.kernel_ir.conditions import less
+from ptir.codegen.schedules.epilogue import HeroKernel
 from ptir.codegen.schedules.kernel import EmitContext, Fusion, Kernel, alone, finish_kernel
 from ptir.codegen.weights.panels import LANES
 from ptir.ops.rounded import LEAST, MOST_UNSIGNED
@@ -31,52 +32,48 @@ def emit(fusion: Fusion, context: EmitContext) -> Kernel:
     return ImageRounding(fusion, context).kernel()
 
 
-class ImageRounding:
+class ImageRounding(HeroKernel):
     """One rounding while its kernel is written."""
 
     def __init__(self, fusion: Fusion, context: EmitContext) -> None:
-        self.fusion, self.context = fusion, context
-        self.writer, self.builder = context.writer(), context.builder()
-        made = context.graph.block.instructions[fusion.detail]
-        self.x, self.least, self.span = made.operands
+        super().__init__(fusion, context)
+        self.x, self.least, self.span = self.made.operands
         self.values, self.zeros, self.scales = fusion.outputs
-        self.low: tuple[int, int, int] = made.attributes["low"]
-        self.images, self.height, self.width, self.own = context.graph.type(self.x).shape
-        _, self.rows, self.columns, self.channels = context.graph.type(self.values).shape
+        self.low: tuple[int, int, int] = self.made.attributes["low"]
+        self.images, self.height, self.width, self.own = self.graph.type(self.x).shape
+        _, self.rows, self.columns, self.channels = self.graph.type(self.values).shape
 
     def kernel(self) -> Kernel:
         """A loop over the rows of all images, those that are padded among them."""
         writer, count = self.writer, self.images * self.rows
         workgroups = self.context.workgroups(count, count * self.columns * self.channels * WORK)
-        with writer.loop(Axis("q", count), *writer.work_range(count, workgroups), no_unroll=True):
-            places = unravel_index(axis("q", count), (self.images, self.rows))
+        with writer.each("q", count, *writer.work_range(count, workgroups), no_unroll=True) as q:
             sizes = self.images, self.rows
-            image, row = (self._named(at, size) for at, size in zip(places, sizes, strict=True))
-            self._row(image, row)
+            self._row(*map(self._named, unravel_index(q, sizes), sizes))
         return finish_kernel(self.fusion, writer, workgroups)
 
     def _row(self, image: Index, row: Index) -> None:
         """What an image's bytes are made with, and one row of them."""
         writer = self.writer
         span = writer.let(writer.scalar(self.builder.at(self.span, (image,))))
-        above = compare("gt", span, constant(F32, LEAST))
-        steps = Apply(F32, "div", constant(F32, MOST_UNSIGNED), span)
+        above = compare("gt", span, LEAST)
+        steps = constant(F32, MOST_UNSIGNED) / span
         factor = writer.let(writer.scalar(select(above, steps, constant(F32, 0.0))))
         lowest = self.builder.at(self.least, (image,))
-        below = Apply(F32, "mul", Apply(F32, "neg", lowest), factor)
+        below = -lowest * factor
         zero = writer.let(writer.scalar(_nearest(below)))
         with writer.when(less(row, 1)):
-            finite = compare("lt", span, constant(F32, math.inf))
-            scale = select(finite, Apply(F32, "mul", span, constant(F32, 1 / MOST_UNSIGNED)), NAN)
+            finite = compare("lt", span, math.inf)
+            scale = select(finite, span * (1 / MOST_UNSIGNED), NAN)
             writer.store(self.scales, F32, image, scale)
             writer.store(self.zeros, I32, image, zero)
         begin = (image * self.rows + row) * (self.columns * self.channels)
         seen = self._named(row - self.low[0], self.height) if self.rows > self.height else row
         inside = None
         if self.rows > self.height:
-            before = compare("ge", Coordinate(I32, row), constant(I32, self.low[0]))
+            before = compare("ge", Coordinate(I32, row), self.low[0])
             behind = less(row, self.low[0] + self.height)
-            inside = writer.scalar(Apply(before.dtype, "and", before, behind))
+            inside = writer.scalar(before & behind)
         with writer.when(inside):
             self._line(image, seen, begin, factor, zero)
         if inside is not None:
@@ -96,8 +93,8 @@ class ImageRounding:
 
             self._each(self.width * channels, flat)
         else:
-            with self.writer.loop(Axis("j", self.width), 0, self.width):
-                self._pixel((image, row, axis("j", self.width)), begin, factor, zero)
+            with self.writer.each("j", self.width) as j:
+                self._pixel((image, row, j), begin, factor, zero)
         right = (self.columns - self.width - self.low[1]) * channels
         self._fill(begin + self.width * channels, right, zero)
 
@@ -117,8 +114,8 @@ class ImageRounding:
 
     def _byte(self, at: tuple[Index, ...], factor: Expr, zero: Expr) -> Expr:
         """The byte of an element as a whole number; two halves may come to one step too many."""
-        found = _nearest(Apply(F32, "mul", self.builder.at(self.x, at), factor))
-        return Apply(I32, "min", Apply(I32, "add", found, zero), constant(I32, MOST))
+        found = _nearest(self.builder.at(self.x, at) * factor)
+        return Apply(I32, "min", found + zero, constant(I32, MOST))
 
     def _fill(self, begin: Index, count: int, zero: Expr) -> None:
         """``count`` bytes that stand for 0."""
@@ -154,5 +151,5 @@ class ImageRounding:
 
 def _nearest(value: Expr) -> Expr:
     """The nearest whole number of one that is small, half to even."""
-    moved = Apply(F32, "add", value, constant(F32, HALVES))
-    return Apply(I32, "sub", Apply(I32, "bits", moved), constant(I32, BITS))
+    moved = value + HALVES
+    return Apply(I32, "bits", moved) - BITS

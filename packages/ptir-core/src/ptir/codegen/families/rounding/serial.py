@@ -55,24 +55,21 @@ def emit(fusion: Fusion, context: EmitContext) -> Kernel:
     writer, builder, pieces = context.writer(), context.builder(), context.graph.type(scales).size
     shape = context.graph.type(made.operands[0]).shape
     workgroups = context.workgroups(pieces, pieces * size * WORK)
-    with writer.loop(Axis("g", pieces), *writer.work_range(pieces, workgroups)):
-        first = axis("g", pieces) * size
+    with writer.each("g", pieces, *writer.work_range(pieces, workgroups)) as g:
+        first = g * size
         scale, total = round_group(
             writer,
             size,
             lambda place: builder.at(made.operands[0], unravel_index(first + place, shape)),
             lambda place, value: writer.store(values, I8, first + place, value),
         )
-        writer.store(scales, F32, axis("g", pieces), scale)
-        writer.store(sums, I32, axis("g", pieces), total)
+        writer.store(scales, F32, g, scale)
+        writer.store(sums, I32, g, total)
     return finish_kernel(fusion, writer, workgroups)
 
 
 def round_group(
-    writer: Writer,
-    size: int,
-    element: Callable[[Index], Expr],
-    put: Callable[[Index, Expr], None],
+    writer: Writer, size: int, element: Callable[[Index], Expr], put: Callable[[Index, Expr], None]
 ) -> tuple[Expr, Expr]:
     """Round one group of ``size`` elements; gives its scale and the sum of its values.
 
@@ -84,30 +81,28 @@ def round_group(
     zero = writer.widened(constant(I32, 0))
     most, total = (Var(I32, writer.name(name), True) for name in ("most", "total"))
     writer.declare_all((most, zero), (total, zero))
-    with writer.loop(Axis("v", vectors), 0, vectors), writer.lanes(lane):
-        size_of = Apply(I32, "and", Apply(I32, "bits", element(place)), constant(I32, 0x7FFFFFFF))
+    with writer.each("v", vectors), writer.lanes(lane):
+        size_of = Apply(I32, "bits", element(place)) & 0x7FFFFFFF
         writer.assign(most, writer.wide(Apply(I32, "max", size_of, most)))
     greatest = Apply(F32, "bits", writer.reduce_lanes("max", most))
     factor = select(
-        compare("gt", greatest, constant(F32, LEAST)),
-        Apply(F32, "div", constant(F32, MOST), greatest),
-        constant(F32, 0.0),
+        compare("gt", greatest, LEAST), constant(F32, MOST) / greatest, constant(F32, 0.0)
     )
     scale = writer.let(writer.scalar(_scale(greatest)))
     step = writer.let(writer.scalar(factor))
-    with writer.loop(Axis("v", vectors), 0, vectors), writer.lanes(lane):
-        moved = Apply(F32, "add", Apply(F32, "mul", element(place), step), constant(F32, HALVES))
+    with writer.each("v", vectors), writer.lanes(lane):
+        moved = element(place) * step + HALVES
         bits = Apply(I32, "bits", moved)
         put(place, Apply(I8, "convert", bits))
-        writer.assign(total, writer.wide(Apply(I32, "add", total, bits)))
+        writer.assign(total, writer.wide(total + bits))
     below = constant(I32, _wrapped(-size * BITS))
-    return scale, Apply(I32, "add", writer.reduce_lanes("add", total), below)
+    return scale, writer.reduce_lanes("add", total) + below
 
 
 def _scale(greatest: Expr) -> Expr:
     """A 127th of the greatest; not a number where that is not finite."""
-    finite = compare("lt", greatest, constant(F32, math.inf))
-    return select(finite, Apply(F32, "mul", greatest, constant(F32, 1 / MOST)), NAN)
+    finite = compare("lt", greatest, math.inf)
+    return select(finite, greatest * (1 / MOST), NAN)
 
 
 def _wrapped(number: int) -> int:

@@ -61,15 +61,15 @@ class _Running(HeroKernel):
         beside = self.inner % self.lanes == 0  # a vector of lines must not cross into the next
         pieces = lines // self.lanes if beside else lines
         workgroups = self.context.workgroups(pieces, math.prod(self.shape) * 4)
-        with writer.loop(Axis("p", pieces), *writer.work_range(pieces, workgroups)):
+        with writer.each("p", pieces, *writer.work_range(pieces, workgroups)) as p:
             if beside:
                 with writer.lanes(self.lane):
                     lane = axis("lane", self.lanes)
-                    self._line(axis("p", pieces) * self.lanes + lane, self.start(), 0)
+                    self._line(p * self.lanes + lane, self.start(), 0)
             elif self.inner == 1:
-                self._long(axis("p", pieces))
+                self._long(p)
             else:
-                self._line(axis("p", pieces), self.start(), 0)
+                self._line(p, self.start(), 0)
         return finish_kernel(self.fusion, writer, workgroups)
 
     def start(self) -> Const:
@@ -96,8 +96,8 @@ class _Running(HeroKernel):
     def _line(self, line: Index, start: Expr, begin: int) -> None:
         """One line, or one per lane, element by element from ``begin`` on."""
         writer, held, left = self.writer, self._held(start), self.size - begin
-        with writer.loop(Axis("j", left), 0, left):
-            flat = self._at(line, axis("j", left) + begin)
+        with writer.each("j", left) as j:
+            flat = self._at(line, j + begin)
             writer.assign(held, writer.value(self._combined(held, self._element(flat))))
             total = writer.let(held)  # a new one each time: what expressions hold never changes
             self.store(flat, rounded(self.dtype, total))
@@ -108,8 +108,8 @@ class _Running(HeroKernel):
         start: Expr = self.start()
         if whole:
             held = self._held(start)
-            with writer.loop(Axis("v", whole), 0, whole), writer.lanes(self.lane):
-                place = axis("v", whole) * self.lanes + axis("lane", self.lanes)
+            with writer.each("v", whole) as v, writer.lanes(self.lane):
+                place = v * self.lanes + axis("lane", self.lanes)
                 flat = self._at(line, place)
                 before = writer.let(held)
                 found = self._combined(before, self._prefix(writer.wide(self._element(flat))))
@@ -133,8 +133,8 @@ class _Running(HeroKernel):
         workgroup = Workgroup(writer, members)
         array, count = writer.shared(dtype, workgroup.size), workgroup.size
         held, line, member = self._held(self.start()), axis("item", lines), workgroup.local_id
-        with writer.loop(Axis("j", size), 0, size, count):
-            place = writer.let_index(axis("j", size) + member, size)
+        with writer.each("j", size, step=count) as j:
+            place = writer.let_index(j + member, size)
             own = self._held(self.start())
             with writer.when(less(place, size)):
                 writer.assign(own, writer.scalar(self._element(self._at(line, place))))
@@ -142,7 +142,7 @@ class _Running(HeroKernel):
             while step < count:
                 writer.put(array, member, own, whole_word(dtype))
                 writer.barrier()
-                with writer.when(compare("ge", Coordinate(I32, member), constant(I32, step))):
+                with writer.when(compare("ge", Coordinate(I32, member), step)):
                     other = as_index(Coordinate(I32, member - step), 0, count - step - 1)
                     before = writer.let(Read(dtype, array, other))
                     writer.assign(own, writer.scalar(self._combined(before, own)))

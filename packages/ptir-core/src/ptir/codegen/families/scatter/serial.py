@@ -31,8 +31,8 @@ from ptir.codegen.schedules.workgroup import independent
 from ptir.types import BOOL, F32, I32, DType
 
 FOLD: Final[dict[str, Callable[[DType, Expr, Expr], Expr]]] = {
-    "add": lambda dtype, a, b: Apply(dtype, "add", a, b),
-    "mul": lambda dtype, a, b: Apply(dtype, "mul", a, b),
+    "add": lambda dtype, a, b: a + b,
+    "mul": lambda dtype, a, b: a * b,
     "max": maximum,
     "min": minimum,
     "replace": lambda dtype, a, b: b,
@@ -80,7 +80,7 @@ class _Scatter(HeroKernel):
             self._each(*ranges, self._widen)
         if self.places:
             batches = writer.loop(Axis("b", self.batches), *ranges[0])
-            with batches, writer.loop(Axis("p", self.places), 0, self.places):
+            with batches, writer.each("p", self.places):
                 self._place(*ranges[1])
         if self.grows:
             self._each(*ranges, self._narrow)
@@ -99,8 +99,8 @@ class _Scatter(HeroKernel):
             narrowed = entry if entry.dtype == I32 else Apply(I32, "convert", entry)
             found.append(as_index(narrowed, 0, size - 1))
         kept = writer.when(writer.scalar(inside))
-        with kept, writer.loop(Axis("c", self.columns), first, last):
-            column = unravel_index(axis("c", self.columns), self._column_shape())
+        with kept, writer.each("c", self.columns, first, last) as c:
+            column = unravel_index(c, self._column_shape())
             update = self.builder.at(self.made.operands[2], (*spot, *column))
             self._fold(ravel_index(self._at(batch, found, column), self.type.shape), update)
 
@@ -117,9 +117,9 @@ class _Scatter(HeroKernel):
         writer, count = self.writer, math.prod(rows)
         outer = writer.loop(Axis("b", self.batches), *batches)
         middle = writer.loop(Axis("row", count), 0, count)
-        with outer, middle, writer.loop(Axis("c", self.columns), *columns):
+        with outer, middle, writer.each("c", self.columns, *columns) as c:
             found = unravel_index(axis("row", count), rows)
-            column = unravel_index(axis("c", self.columns), self._column_shape())
+            column = unravel_index(c, self._column_shape())
             body(ravel_index(self._at(self._batch(), found, column), self.type.shape))
 
     def _widen(self, flat: Index) -> None:
@@ -155,10 +155,10 @@ def _inside(entry: Expr, size: int) -> Expr:
     """Whether an index lies in ``0 .. size - 1``; compared in a type that holds the size."""
     if entry.dtype.bits < I32.bits:
         entry = Apply(I32, "convert", entry)
-    last = compare("le", entry, constant(entry.dtype, size - 1))
+    last = compare("le", entry, size - 1)
     if entry.dtype.kind == "uint":
         return last
-    return both(compare("ge", entry, constant(entry.dtype, 0)), last)
+    return both(compare("ge", entry, 0), last)
 
 
 emit_cooperative = independent(emit)

@@ -22,7 +22,7 @@ from ptir.codegen.expressions.expr import (
     constant,
     select,
 )
-from ptir.codegen.expressions.index import ZERO, Axis, Index, axis
+from ptir.codegen.expressions.index import ZERO, Index, axis
 from ptir.codegen.families.sort.match import SortEmitter, is_few
 from ptir.codegen.families.sort.serial import emit
 from ptir.codegen.kernel_ir.conditions import less
@@ -55,8 +55,8 @@ def earlier(a: Sequence[Expr], b: Sequence[Expr]) -> Sequence[Expr]:
 
 def _before(a: Sequence[Expr], b: Sequence[Expr]) -> Expr:
     """Whether one pair of rank and place comes before another."""
-    equal = Apply(BOOL, "and", Apply(BOOL, "eq", a[0], b[0]), compare("lt", a[1], b[1]))
-    return Apply(BOOL, "or", compare("lt", a[0], b[0]), equal)
+    equal = Apply(BOOL, "eq", a[0], b[0]) & compare("lt", a[1], b[1])
+    return compare("lt", a[0], b[0]) | equal
 
 
 class Strip(NamedTuple):
@@ -91,18 +91,18 @@ class CooperativeSort(SortEmitter):
         """One element after the other, the best first."""
         writer = self.writer
         before = self._pair(constant(self.rank_type, 0), -1, "_before")
-        with writer.loop(Axis("o", self.wanted), 0, self.wanted):
+        with writer.each("o", self.wanted) as o:
             pair = self._pair(self.last, self.size)
             with self.workgroup.distribute(self.size) as place:
                 found = writer.let(writer.scalar(self.rank(place)))
                 here = found, writer.let(Coordinate(I32, place))
-                takes = Apply(BOOL, "and", _before(before, here), _before(here, pair))
+                takes = _before(before, here) & _before(here, pair)
                 with writer.when(writer.scalar(takes)):
                     self._assign(pair, here)
             self.workgroup.reduce(pair, earlier)
             self._assign(before, pair)
             with self.workgroup.first():
-                self.give(axis("o", self.wanted), pair[1])
+                self.give(o, pair[1])
         return finish_kernel(self.fusion, writer, self.lines, workgroup_size=self.workgroup.size)
 
     def _pair(self, rank: Expr, place: int, behind: str = "") -> tuple[Var, Var]:
@@ -166,13 +166,13 @@ class CooperativeSort(SortEmitter):
         writer = self.writer
         with self.workgroup.distribute(size // 2, "p") as pair:
             own = writer.let_index(pair, size // 2)
-            low = Apply(I32, "and", Coordinate(I32, own), Coordinate(I32, s - 1))
+            low = Coordinate(I32, own) & Coordinate(I32, s - 1)
             first = writer.let_index(own * 2 - as_index(low, 0, size // 2 - 1), size)
             second = writer.let_index(first + s, size)
             found = [[strip.read(at) for strip in self.strips] for at in (first, second)]
             swapped = writer.scalar(_before(found[1], found[0]))
-            run = Apply(I32, "and", Coordinate(I32, first), LENGTH)
-            with writer.when(compare("eq", swapped, compare("eq", run, constant(I32, 0)))):
+            run = Coordinate(I32, first) & LENGTH
+            with writer.when(compare("eq", swapped, compare("eq", run, 0))):
                 for at, values in zip((first, second), reversed(found), strict=True):
                     for strip, value in zip(self.strips, values, strict=True):
                         strip.put(at, value)

@@ -69,21 +69,21 @@ def rank(dtype: DType, x: Expr, descending: bool) -> Expr:
     top = constant(of, 1 << (of.bits - 1))
     if dtype.is_float:
         carried, signed = (F64, I64) if dtype == F64 else (F32, I32)
-        bits = Apply(of, "bits", Apply(carried, "add", _carried(x, carried), constant(carried, 0)))
-        sign = Apply(signed, "shift_right", Apply(signed, "bits", bits), _last(signed))
-        flip = Apply(of, "or", Apply(of, "bits", sign), top)
-        ordered = Apply(of, "xor", bits, flip)
+        bits = Apply(of, "bits", _carried(x, carried) + 0)
+        sign = Apply(signed, "bits", bits) >> _last(signed)
+        flip = Apply(of, "bits", sign) | top
+        ordered = bits ^ flip
     elif dtype.kind == "int":
         signed = I64 if dtype.bits == 64 else I32
         wide = x if dtype == signed else Apply(signed, "convert", x)
         own = constant(of, 1 << (dtype.bits - 1))
-        ordered = Apply(of, "xor", Apply(of, "bits", wide), own)
+        ordered = Apply(of, "bits", wide) ^ own
         if dtype.bits < of.bits:  # without the copies of the sign above it
-            ordered = Apply(of, "and", ordered, constant(of, (1 << dtype.bits) - 1))
+            ordered = ordered & ((1 << dtype.bits) - 1)
     else:
         ordered = x if dtype == of else Apply(of, "convert", x)
     if descending:
-        ordered = Apply(of, "not", ordered)
+        ordered = ~ordered
     return select(compare("eq", x, x), ordered, ones) if dtype.is_float else ordered
 
 
@@ -123,7 +123,7 @@ class SortEmitter(HeroKernel):
     def finish(self, body: Callable[[], None], *scratch: tuple[DType, int]) -> Kernel:
         """The kernel that runs ``body`` for every line; scratch is given for one workgroup."""
         part = self.writer.work_range(self.lines, self.workgroups)
-        with self.writer.loop(Axis("line", self.lines), *part):
+        with self.writer.each("line", self.lines, *part):
             body()
         types = tuple(TensorType(dtype, (self.workgroups * size,)) for dtype, size in scratch)
         return finish_kernel(self.fusion, self.writer, self.workgroups, types)
@@ -159,9 +159,7 @@ class SortEmitter(HeroKernel):
         held, at = writer.declare(last, "at"), Index({Axis("at", self.wanted): 1})
         earlier = as_index(Coordinate(I32, at - 1), 0, self.wanted - 1)
         before = Load(of, self.ranks, self.begin + earlier)
-        with writer.while_true(
-            held, compare("gt", held, constant(I32, 0)), Coordinate(I32, at - 1)
-        ):
+        with writer.while_true(held, compare("gt", held, 0), Coordinate(I32, at - 1)):
             with writer.when(writer.scalar(compare("ge", found, before))):
                 writer.leave()
             writer.store(self.ranks, of, self.begin + at, before)
@@ -171,8 +169,7 @@ class SortEmitter(HeroKernel):
 
     def write_results(self, index: Callable[[Index], Expr]) -> None:
         """Every index that is wanted, given by place, and the element it stands for."""
-        with self.writer.loop(Axis("o", self.wanted), 0, self.wanted):
-            place = axis("o", self.wanted)
+        with self.writer.each("o", self.wanted) as place:
             self.give(place, index(place))
 
     def give(self, place: Index, found: Expr) -> None:
@@ -198,19 +195,18 @@ class TopK(SortEmitter):
 
     def _line(self) -> None:
         writer, lanes, k = self.writer, self.context.dialect.lanes, self.wanted
-        with writer.loop(Axis("i", k), 0, k):
-            self._insert(axis("i", k), Var(I32, "i"))
+        with writer.each("i", k) as i:
+            self._insert(i, Var(I32, "i"))
         step = lanes * VECTORS
         blocks = (self.size - k) // step
         if blocks:
-            with writer.loop(Axis("v", blocks), 0, blocks):
-                self._block(axis("v", blocks) * step + k, step)
+            with writer.each("v", blocks) as v:
+                self._block(v * step + k, step)
         left = self.size - k - blocks * step
         if left:
-            with writer.loop(Axis("u", left), 0, left):
-                self._consider(axis("u", left) + (k + blocks * step))
-        with writer.loop(Axis("o", k), 0, k):
-            place = axis("o", k)
+            with writer.each("u", left) as u:
+                self._consider(u + (k + blocks * step))
+        with writer.each("o", k) as place:
             self.give_value(place, Load(I32, self.indices, self.result(place)))
 
     def _block(self, begin: Index, step: int) -> None:
@@ -224,8 +220,8 @@ class TopK(SortEmitter):
         assert best is not None
         first = pairwise(writer, best, _earlier)
         within = writer.when(writer.scalar(compare("lt", first, self._worst())))
-        with within, writer.loop(Axis("w", step), 0, step):
-            self._consider(begin + axis("w", step))
+        with within, writer.each("w", step) as w:
+            self._consider(begin + w)
 
     def _worst(self) -> Expr:
         """The rank of the last of the best, read anew: it changes."""

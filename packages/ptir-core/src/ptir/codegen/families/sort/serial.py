@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Final
 
 from ptir.codegen.expressions.expr import Apply, Coordinate, Expr, Load, Var, as_index, constant
-from ptir.codegen.expressions.index import Axis, Index, axis, number
+from ptir.codegen.expressions.index import Index, axis, number
 from ptir.codegen.families.sort.match import SortEmitter, TopK, is_few
 from ptir.codegen.kernel_ir.conditions import less
 from ptir.codegen.schedules.kernel import EmitContext, Fusion, Kernel
@@ -35,8 +35,8 @@ class Inserting(SortEmitter):
         return self.finish(self._line, (self.rank_type, self.size), (I32, self.size))
 
     def _line(self) -> None:
-        with self.writer.loop(Axis("i", self.size), 0, self.size):
-            self.insert(axis("i", self.size), Var(I32, "i"), lambda at: self.begin + at)
+        with self.writer.each("i", self.size) as i:
+            self.insert(i, Var(I32, "i"), lambda at: self.begin + at)
         self.write_results(lambda place: Load(I32, self.places, self.begin + place))
 
 
@@ -70,19 +70,16 @@ class Radix(SortEmitter):
 
     def _digit(self, rank: Expr, turn: int) -> Index:
         """A digit of a rank, as a place among the counts of its pass."""
-        of = self.rank_type
-        moved = Apply(of, "shift_right", rank, constant(of, turn * self.digit))
-        digit = Apply(of, "and", moved, constant(of, self.bins - 1))
+        digit = (rank >> (turn * self.digit)) & (self.bins - 1)
         place = as_index(Apply(I32, "convert", digit), 0, self.bins - 1)
         return self.counted + place + turn * self.bins
 
     def _count(self) -> None:
         """Rank every element and count every digit."""
         writer, all = self.writer, self.passes * self.bins
-        with writer.loop(Axis("c", all), 0, all):
-            writer.store(self.counts, I32, self.counted + axis("c", all), constant(I32, 0))
-        with writer.loop(Axis("i", self.size), 0, self.size):
-            place = axis("i", self.size)
+        with writer.each("c", all) as c:
+            writer.store(self.counts, I32, self.counted + c, constant(I32, 0))
+        with writer.each("i", self.size) as place:
             found = writer.scalar(self.rank(place))
             writer.store(self.ranks, self.rank_type, self.begin + place, found)
             writer.store(self.places, I32, self.begin + place, Coordinate(I32, place))
@@ -105,13 +102,13 @@ class Radix(SortEmitter):
             same = writer.element(Load(I32, self.counts, first))
             with writer.when(less(same, size)):
                 before = writer.declare(constant(I32, 0), "before")
-                with writer.loop(Axis("c", self.bins), 0, self.bins):
-                    at = self.counted + axis("c", self.bins) + turn * self.bins
+                with writer.each("c", self.bins) as c:
+                    at = self.counted + c + turn * self.bins
                     here = writer.let(writer.element(Load(I32, self.counts, at)))
                     writer.store(self.counts, I32, at, before)
                     writer.assign(before, writer.apply("add", I32, before, here))
-                with writer.loop(Axis("i", size), 0, size):
-                    place = self.begin + self.source + axis("i", size)
+                with writer.each("i", size) as i:
+                    place = self.begin + self.source + i
                     rank = Load(self.rank_type, self.ranks, place)
                     goal = self.begin + self.target + self._next(self._digit(rank, turn))
                     writer.store(self.ranks, self.rank_type, goal, rank)
