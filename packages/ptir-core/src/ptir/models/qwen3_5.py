@@ -7,6 +7,7 @@ checkpoints; projections store ``[outputs, inputs]``.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -65,7 +66,9 @@ class Config:
         if kind == LINEAR:
             matrices = Carried("matrices", (self.values, self.key_dim, self.value_dim))
             return Recurrent((CausalConv1d.tail(self.mixed, self.taps), matrices))
-        return KeysValues(self.full.num_key_value_heads, self.full.head_dim)
+        rotation = self.full.rotations[0]
+        limit = math.inf if rotation is None else rotation.limit
+        return KeysValues(self.full.num_key_value_heads, self.full.head_dim, limit)
 
     @staticmethod
     def of(config: Mapping[str, Any]) -> Config:
