@@ -27,6 +27,9 @@ from ptir.nn import CausalConv1d, Linear, Module, cached_attention, fused_linear
 from ptir.nn.state import Carried, KeysValues, LayerState, LayerTensors, Recurrent
 
 LINEAR: Final = "linear_attention"
+TILED: Final = "linear_values_tiled"
+"""The key of a configuration that says whether heads of values stand one for each head of keys,
+then the next for each: so GGUF files have them."""
 LINEAR_SIZES: Final = {
     "linear_conv_kernel_dim": "taps",
     "linear_key_head_dim": "key_dim",
@@ -86,7 +89,7 @@ class Config:
         return Config(
             replace(full, head_norms="head", norm_plus=1.0),
             kinds=_kinds(config, full.num_hidden_layers),
-            tiled=flag(config, "linear_values_tiled"),
+            tiled=flag(config, TILED),
             **{name: sizes[key] for key, name in LINEAR_SIZES.items()},
         )
 
