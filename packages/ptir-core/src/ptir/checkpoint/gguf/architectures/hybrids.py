@@ -129,8 +129,13 @@ def _qwen35(keys: Keys, tensors: Tensors) -> Config:
     }
 
 
-SECTIONS: Final = (11, 11, 10, 0)
-"""How many pairs rotate by time, height and width, where nothing is said; all alike in a text."""
+def _sections(rope: Mapping[str, Any], pairs: int) -> list[int]:
+    """How many pairs rotate by time, height, width and nothing; in a text all rotate alike.
+
+    A third each where nothing is said, as Qwen3.5 has it; llama.cpp takes no file without.
+    """
+    said = rope.get("mrope_section") or [(pairs + 2 - part) // 3 for part in range(3)]
+    return [*said, *[0] * (4 - len(said))]
 
 
 def _said_of_qwen35(config: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -138,13 +143,13 @@ def _said_of_qwen35(config: Mapping[str, Any]) -> Mapping[str, Any]:
     import numpy as np
 
     behind, rope = int(config.get(BEHIND) or 0), config.get("rope_parameters") or {}
-    sections = rope.get("mrope_section") or SECTIONS
+    pairs = len(config["rotations"][0]["frequencies"])
     return {
         BLOCKS: int(config["num_hidden_layers"]) + behind,
         PREDICTING.name: behind or None,
         INNER.name: int(config["linear_num_value_heads"]) * int(config["linear_value_head_dim"]),
-        ROTATED.name: 2 * len(config["rotations"][0]["frequencies"]),
-        "rope.dimension_sections": np.array([*sections, *[0] * (4 - len(sections))], np.int32),
+        ROTATED.name: 2 * pairs,
+        "rope.dimension_sections": np.array(_sections(rope, pairs), np.int32),
     }
 
 
