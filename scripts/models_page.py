@@ -22,7 +22,10 @@ Transformers; and how fast it is. Any checkpoint of a family opens with `ptir ru
 
 *Off* is the greatest difference of logits to Transformers {transformers} (PyTorch {torch}, f32)
 over the greatest logit, on NumPy, C and PoCL, for 40 tokens through the tiny preset with random
-weights; *tokens* says whether 64 greedy ones after them were the same on all three. Speed is that
+weights; *tokens* says whether 64 greedy ones after them were on all three what Transformers chooses
+in their places when it sees the whole text at once (the factors of `longrope` are those of the
+whole text then, as they are here; its `generate` takes short ones until a text grows beyond the
+first context). Speed is that
 of `ptir bench random:NAME --backend c --quant int8` on two cores of {processor}: tokens a second of
 decoding and of a prompt of 128, the share of the bandwidth of memory that decoding reaches, and the
 most memory that was held, of the smallest preset that people run, if it has at most two billion

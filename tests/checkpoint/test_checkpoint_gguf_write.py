@@ -134,6 +134,7 @@ def test_an_alignment_is_a_power_of_two(tmp_path: Path) -> None:
 
 
 CONFIG = {"num_attention_heads": 4, "num_key_value_heads": 2, "num_kv_heads": 2}
+CONFIG |= {"num_hidden_layers": 12, "mtp_num_hidden_layers": 1, "num_heads": 4, "n_groups": 2}
 
 
 @pytest.mark.parametrize("name", LAYOUTS)
@@ -146,7 +147,12 @@ def test_names_of_tensors_lead_both_ways(name: str) -> None:
     for tensor in stored:
         ((parameter, part),) = layout.parts({tensor: None}, CONFIG).items()  # type: ignore[dict-item]
         assert layout.part(parameter, CONFIG) == part and part.tensor == tensor
-    for unknown in ("nothing.weight", f"{layout.layer}3.nothing.weight", "weight", layout.layer):
+    for stem in layout.head:
+        tensor = f"blk.12.{stem}.weight"
+        ((parameter, part),) = layout.parts({tensor: None}, CONFIG).items()  # type: ignore[dict-item]
+        assert parameter.startswith("mtp.") and layout.part(parameter, CONFIG) == part
+    unknowns = ("nothing.weight", f"{layout.layer}3.nothing.weight", "weight", layout.layer)
+    for unknown in ("mtp.layers.x.fc.weight", *unknowns):
         assert layout.part(unknown, CONFIG) is None
 
 

@@ -232,6 +232,19 @@ def test_a_text_beyond_the_first_context_has_long_factors_from_its_first_token(
     assert not np.allclose(logits[: len(LONG)], loaded.forward(LONG), atol=1e-3)
 
 
+def test_a_talk_that_outgrows_the_first_context_is_as_one_that_began_beyond_it(
+    tmp_path: Path,
+) -> None:
+    """Keys that short factors rotated do not stand beside those of long ones."""
+    loaded = small("phi3", tmp_path)
+    state = loaded.new_state(1, 64)
+    said = loaded.generate(LONG, max_tokens=8, ignore_eos=True, state=state).token_ids
+    text = [*LONG, *said]
+    found = loaded.generate(text, max_tokens=40, ignore_eos=True, state=state)
+    wanted = loaded.generate(text, max_tokens=40, ignore_eos=True)
+    assert (found.token_ids, found.stats.cached_tokens) == (wanted.token_ids, 0)
+
+
 def test_yarn_keeps_quick_pairs_and_divides_slow_ones() -> None:
     entry = {**YARN, "original_max_position_embeddings": 1024, "beta_fast": 8.0}
     found = rotation({"rope_parameters": entry}, "ministral3", 32)

@@ -114,7 +114,7 @@ def test_a_file_gives_the_logits_of_the_folder(tmp_path: Path, name: str, kind: 
     assert found.context == ptir.load_model(tmp_path / "same", backend=REF).context
 
 
-@pytest.mark.parametrize("name", ["qwen3", "smollm3", "granite", "olmo2", "gemma", "gemma2"])
+@pytest.mark.parametrize("name", CASES)
 def test_a_folder_becomes_a_file_of_the_same_logits(tmp_path: Path, name: str) -> None:
     config = {"tie_word_embeddings": False, **CASES[name][0]}
     checkpoint = open_checkpoint(llama_folder(tmp_path, model_type=name, **config))

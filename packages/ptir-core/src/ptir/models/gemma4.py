@@ -181,7 +181,10 @@ def _sources(config: Mapping[str, Any], kinds: Sequence[str]) -> list[int | None
 
 
 def _per_layer(config: Mapping[str, Any]) -> tuple[int, int]:
-    """The width of the embedding that each layer gets of a token, and the rows of their table."""
+    """The width of the embedding that each layer gets of a token, and the rows of their table.
+
+    Both are 0 where there is none.
+    """
     width = whole(config, "hidden_size_per_layer_input")
     rows = whole(config, "vocab_size_per_layer_input")
     if width and rows < whole(config, "vocab_size"):
@@ -189,7 +192,7 @@ def _per_layer(config: Mapping[str, Any]) -> tuple[int, int]:
             f"{config.get('model_type')}: vocab_size_per_layer_input {rows} must be at least"
             f" vocab_size {config['vocab_size']}: every token has a row; check config.json"
         )
-    return width, rows
+    return width, rows if width else 0
 
 
 class Attention(Module):

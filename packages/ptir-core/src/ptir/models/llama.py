@@ -7,6 +7,7 @@ Attribute names are the keys of Hugging Face checkpoints; projections store ``[o
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -124,9 +125,10 @@ class Config:
 
     def state(self, layer: int) -> LayerState:
         """What a layer keeps; all of it where its rotation asks what a text may become."""
-        rotation, window = self.rotations[layer], self.windows[layer]
-        kept = None if rotation is not None and rotation.long else window
-        return keys_values(self.num_key_value_heads, self.head_dim, kept)
+        rotation = self.rotations[layer]
+        original = math.inf if rotation is None else rotation.limit
+        window = self.windows[layer]
+        return keys_values(self.num_key_value_heads, self.head_dim, window, original)
 
 
 Read = Callable[[Mapping[str, Any]], Config]

@@ -204,7 +204,7 @@ class Mamba2(Decoder):
     names = PartNames(embedding="embeddings", norm="norm_f")
 
     def __init__(self, config: Mapping[str, Any]) -> None:
-        found = Config.of(config)
+        self.config = found = Config.of(config)
         super().__init__(
             found.vocab_size,
             found.hidden_size,

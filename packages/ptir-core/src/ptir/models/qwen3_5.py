@@ -7,6 +7,7 @@ checkpoints; projections store ``[outputs, inputs]``.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -26,6 +27,9 @@ from ptir.nn import CausalConv1d, Linear, Module, cached_attention, fused_linear
 from ptir.nn.state import Carried, KeysValues, LayerState, LayerTensors, Recurrent
 
 LINEAR: Final = "linear_attention"
+TILED: Final = "linear_values_tiled"
+"""The key of a configuration that says whether heads of values stand one for each head of keys,
+then the next for each: so GGUF files have them."""
 LINEAR_SIZES: Final = {
     "linear_conv_kernel_dim": "taps",
     "linear_key_head_dim": "key_dim",
@@ -65,7 +69,9 @@ class Config:
         if kind == LINEAR:
             matrices = Carried("matrices", (self.values, self.key_dim, self.value_dim))
             return Recurrent((CausalConv1d.tail(self.mixed, self.taps), matrices))
-        return KeysValues(self.full.num_key_value_heads, self.full.head_dim)
+        rotation = self.full.rotations[0]
+        limit = math.inf if rotation is None else rotation.limit
+        return KeysValues(self.full.num_key_value_heads, self.full.head_dim, limit)
 
     @staticmethod
     def of(config: Mapping[str, Any]) -> Config:
@@ -83,7 +89,7 @@ class Config:
         return Config(
             replace(full, head_norms="head", norm_plus=1.0),
             kinds=_kinds(config, full.num_hidden_layers),
-            tiled=flag(config, "linear_values_tiled"),
+            tiled=flag(config, TILED),
             **{name: sizes[key] for key, name in LINEAR_SIZES.items()},
         )
 

@@ -43,6 +43,11 @@ class Rotation:
         """How many dimensions of a head are rotated."""
         return 2 * len(self.frequencies)
 
+    @property
+    def limit(self) -> float:
+        """The most positions of a cache that is rotated as any smaller one is."""
+        return self.original if self.long else math.inf
+
     def rotated(
         self, q: Tensor, k: Tensor, positions: Tensor, capacity: int
     ) -> tuple[Tensor, Tensor]:
@@ -50,7 +55,7 @@ class Rotation:
 
         The factor of both is given to the queries alone, as their products are all that is read.
         """
-        chosen = self.long if self.long and capacity > self.original else self.frequencies
+        chosen = self.long if capacity > self.limit else self.frequencies
         frequencies = F.constant(chosen)
         q, k = (F.rope(part, positions, frequencies, rotary=self.size) for part in (q, k))
         if self.attention_factor != 1.0:

@@ -7,6 +7,7 @@ of which types the tensors are, and to which earlier positions they can be taken
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -48,15 +49,31 @@ class LayerState(Protocol):
         """
         ...
 
+    def serves(self, capacity: int, larger: int) -> bool:
+        """Whether what is kept with room for ``capacity`` positions is right with more room."""
+        ...
+
+
+class Lasting:
+    """What is kept is the same however much room there is."""
+
+    def serves(self, capacity: int, larger: int) -> bool:
+        """Always."""
+        return True
+
 
 @dataclass(frozen=True)
 class KeysValues:
-    """The keys and the values of every position, both [batch, heads, capacity, head_dim]."""
+    """The keys and the values of every position, both [batch, heads, capacity, head_dim].
+
+    With room for more than ``original`` positions keys are rotated otherwise (longrope).
+    """
 
     trims: ClassVar[bool] = True
 
     heads: int
     head_dim: int
+    original: float = math.inf
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -67,9 +84,13 @@ class KeysValues:
         """Two tensors of ``cache_dtype``."""
         return (TensorType(cache_dtype, (batch, self.heads, capacity, self.head_dim)),) * 2
 
+    def serves(self, capacity: int, larger: int) -> bool:
+        """Where both are rotated alike."""
+        return (capacity > self.original) == (larger > self.original)
+
 
 @dataclass(frozen=True)
-class WindowKeysValues:
+class WindowKeysValues(Lasting):
     """The keys and the values of those positions that a layer with a window may still read.
 
     Both tensors have ``window + room`` places, or as many as there are positions where these are
@@ -107,7 +128,7 @@ class WindowKeysValues:
 
 
 @dataclass(frozen=True)
-class CrossKeysValues:
+class CrossKeysValues(Lasting):
     """The keys and values of every position, and beside them those of what an encoder gave.
 
     The latter are [batch, heads, source, head_dim] for its ``source`` positions: they are computed
@@ -136,10 +157,15 @@ class CrossKeysValues:
         return (*self.own.types(batch, capacity, cache_dtype), seen, seen)
 
 
-def keys_values(heads: int, head_dim: int, window: int | None) -> KeysValues | WindowKeysValues:
-    """What a layer keeps that sees ``window`` positions back, itself included, or all (None)."""
-    if window is None:
-        return KeysValues(heads, head_dim)
+def keys_values(
+    heads: int, head_dim: int, window: int | None, original: float = math.inf
+) -> KeysValues | WindowKeysValues:
+    """What a layer keeps that sees ``window`` positions back, itself included, or all (None).
+
+    All is kept where keys are rotated otherwise with room for more than ``original`` positions.
+    """
+    if window is None or original < math.inf:
+        return KeysValues(heads, head_dim, original)
     return WindowKeysValues(heads, head_dim, window)
 
 
@@ -166,7 +192,7 @@ class Carried:
 
 
 @dataclass(frozen=True)
-class Recurrent:
+class Recurrent(Lasting):
     """Tensors that hold the whole past in a fixed size, as a convolution's tail or a matrix.
 
     A step must leave those of a row with ``count`` 0 as they are, and let none of the tokens
@@ -190,7 +216,7 @@ class Recurrent:
 
 
 @dataclass(frozen=True)
-class SharedState:
+class SharedState(Lasting):
     """Nothing of its own: the layer reads the tensors of ``layer``, after that has run."""
 
     trims: ClassVar[bool] = True

@@ -12,11 +12,17 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 from ptir.checkpoint import BpeFiles, Checkpoint, DescribedTokenizer, WordFile, eos_token_ids
 from ptir.checkpoint.config import FULL, normalize_config
 from ptir.checkpoint.gguf import GgufTensor, Outgoing, write_gguf
-from ptir.checkpoint.gguf.architectures.layout import EMBEDDING, FACTORS, Layout
+from ptir.checkpoint.gguf.architectures.layout import (
+    EMBEDDING,
+    FACTORS,
+    LONGROPE,
+    NUMBERS,
+    Layout,
+)
 from ptir.checkpoint.gguf.described import LAYERS, architecture_metadata, layout_for
 from ptir.checkpoint.gguf.fields import Keys
 from ptir.checkpoint.gguf.mixtures import Mixture
-from ptir.checkpoint.gguf.opening import CHAT_TEMPLATE
+from ptir.checkpoint.gguf.opening import CHAT_TEMPLATE, turning_in_part
 from ptir.checkpoint.gguf.pooling import described_pooling
 from ptir.checkpoint.gguf.tensor_types import TYPES
 from ptir.checkpoint.gguf.write import TYPE_IDS
@@ -26,9 +32,12 @@ from ptir.models import definition
 from ptir.models.encoder import Encoder
 from ptir.models.gpt_oss import GptOssBlock
 from ptir.models.mixture import SparseBlock
+from ptir.models.nextn import HEADS
+from ptir.models.rotation import PROPORTIONAL
 from ptir.models.table import READS
 from ptir.params.source import ParamSource, stored_formats
 from ptir.runtime.gguf_encoder import as_written
+from ptir.runtime.gguf_linear import as_stored
 from ptir.runtime.gguf_tensors import Chosen, Progress, Written, floats, mixed, reported
 from ptir.runtime.load import Described, described, prepared
 from ptir.text import Tokenizer
@@ -60,6 +69,8 @@ DERIVED: Final = {
 """Fields of a configuration, and what models call them when they are complete."""
 DIVIDED: Final = ("divided", "llama3")
 """The scalings of positions that are divisors of frequencies in a file."""
+UNTURNED: Final = 1e30
+"""What divides the frequency of a pair that does not rotate."""
 USES: Final = ("bos", "eos", "pad", "unk")
 """Uses of single tokens that files say."""
 MASKS: Final = ("[MASK]", "<mask>")
@@ -92,8 +103,7 @@ def save_gguf(
     refuse_file(path, overwrite)
     checkpoint = prepared(checkpoint)
     architecture, layout = layout_for(checkpoint.config.get("model_type"))
-    if layout.encodes:
-        checkpoint = as_written(checkpoint, layout)
+    checkpoint = as_written(checkpoint, layout) if layout.encodes else as_stored(checkpoint)
     read = described(checkpoint)
     if layout.encodes:  # its tensors are those of the file, some of which are parts of a parameter
         read = replace(read, source=checkpoint.source)
@@ -163,7 +173,7 @@ def refuse_quantized(path: Path, source: ParamSource) -> None:
 
 def _rope(checkpoint: Checkpoint, read: Described) -> dict[str, Any] | None:
     """The rotation of layers that see the whole text; None for a model that rotates nothing."""
-    config = read.module.config
+    config = _rotating(read.module.config)
     if not hasattr(config, "rotations") and not getattr(config, "frequencies", ()):
         return None
     said = normalize_config(checkpoint.config).get("rope_parameters")
@@ -178,9 +188,16 @@ def _facts(module: Any) -> dict[str, Any]:
     if isinstance(module, Encoder):
         head = asdict(module.head_kind) if module.head_kind else None
         return {**asdict(cast(Any, module).config), "classes": module.classes, "head": head}
-    found = _flat(asdict(module.config))
+    found = _computed(module)
     experts = tuple(map(_experts, getattr(module, "layers", ())))
     return {**found, "experts": experts} if any(experts) else found
+
+
+def _computed(module: Any) -> dict[str, Any]:
+    """The fields of a model's configuration, and of what it says of each layer besides."""
+    options = getattr(module, "options", None)
+    found = _flat(asdict(module.config))
+    return found if options is None else {**found, **asdict(options)}
 
 
 def _experts(block: Any) -> dict[str, Any]:
@@ -205,8 +222,9 @@ def _complete(checkpoint: Checkpoint, read: Described) -> dict[str, Any]:
     stated = definition(str(checkpoint.config["model_type"])).defaults
     if isinstance(read.module, Encoder):
         return {**stated, **checkpoint.config, "num_labels": read.module.classes}
-    known = _flat(asdict(read.module.config))
+    known = _computed(read.module)
     derived = {field: known[ours] for field, ours in DERIVED.items() if ours in known}
+    derived[HEADS] = int(getattr(read.module, "mtp", None) is not None)
     derived["rotary_dim"] = 2 * len(known.get("frequencies", ()))
     sparse = any(map(_experts, getattr(read.module, "layers", ())))
     return {**(stated if sparse else {}), **checkpoint.config, **known, **derived}
@@ -214,17 +232,41 @@ def _complete(checkpoint: Checkpoint, read: Described) -> dict[str, Any]:
 
 def _factors(read: Described, rope: Mapping[str, Any] | None) -> Iterator[Outgoing]:
     """By what frequencies are divided that keys cannot say."""
-    import numpy as np
-
-    if rope is None or rope.get("rope_type", "default") not in DIVIDED:
+    if rope is None:
         return
-    config = read.module.config
-    one = config.rotations[0] if hasattr(config, "rotations") else config
-    found = one.frequencies
+    kind = rope.get("rope_type", "default")
+    if kind == "longrope":
+        for field, name in LONGROPE.items():
+            yield _numbers(name, rope[field])
+    if kind not in (*DIVIDED, PROPORTIONAL):
+        return
+    found = _whole_rotation(_rotating(read.module.config)).frequencies
     size = 2 * len(found)
     plain = [float(rope["rope_theta"]) ** (-2 * pair / size) for pair in range(len(found))]
-    divisors = np.array([one / other for one, other in zip(plain, found, strict=True)], np.float32)
-    yield Outgoing(FACTORS, "F32", divisors.shape, lambda: [divisors])
+    pairs = zip(plain, found, strict=True)
+    yield _numbers(FACTORS, [one / other if other else UNTURNED for one, other in pairs])
+
+
+def _numbers(name: str, values: Sequence[float]) -> Outgoing:
+    """A tensor of few numbers."""
+    import numpy as np
+
+    found = np.array(values, np.float32)
+    return Outgoing(name, "F32", found.shape, lambda: [found])
+
+
+def _rotating(config: Any) -> Any:
+    """The part of a model's configuration that says how heads of attention are rotated."""
+    return getattr(config, "full", config)
+
+
+def _whole_rotation(config: Any) -> Any:
+    """The rotation of layers that see the whole text."""
+    if not hasattr(config, "rotations"):
+        return config
+    windows = getattr(config, "windows", (None,) * len(config.rotations))
+    pairs = [(one, window) for one, window in zip(config.rotations, windows, strict=True) if one]
+    return next((one for one, window in pairs if window is None), pairs[0][0])
 
 
 def _name(checkpoint: Checkpoint) -> str:
@@ -299,8 +341,7 @@ def _check(
     """Refuse a model that the file would describe as another one."""
     as_stored = {one.name: GgufTensor(TYPES[TYPE_IDS[one.type]], one.shape, 0) for one in tensors}
     config = layout.config(keys, as_stored)
-    if FACTORS in as_stored:
-        config["rope_parameters"] = {**config["rope_parameters"], "rope_type": "default"}
+    _divide(config, tensors, str(path))
     architecture = definition(layout.model_type)
     again = _facts(
         architecture.build({**architecture.defaults, "model_type": layout.model_type, **config})
@@ -313,6 +354,19 @@ def _check(
                 f"{path}: a GGUF file of this architecture says {field} {again[field]!r} and the"
                 f" model has {wanted!r}: convert to a folder or to a .safetensors file"
             )
+
+
+def _divide(config: dict[str, Any], tensors: list[Outgoing], where: str) -> None:
+    """Put into a configuration what tensors say of frequencies, as reading a file does."""
+    held = {one.name: next(iter(one.chunks())).tolist() for one in tensors if one.name in NUMBERS}
+    rope = config.get("rope_parameters")
+    if rope is None:
+        return
+    rope |= {field: held[name] for field, name in LONGROPE.items() if name in held}
+    if FACTORS in held and "rope_type" not in rope:
+        rope[FULL] |= turning_in_part(held[FACTORS], where)
+    elif FACTORS in held:
+        rope["rope_type"] = "default"
 
 
 def _alike(one: Any, other: Any) -> bool:

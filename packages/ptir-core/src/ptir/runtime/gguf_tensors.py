@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from ptir.checkpoint.gguf import Outgoing
 from ptir.checkpoint.gguf.architectures.layout import Cut, Layout
-from ptir.checkpoint.gguf.mixtures import KEPT_ROUTER, Mixture
+from ptir.checkpoint.gguf.mixtures import Mixture, stays_f32
 from ptir.checkpoint.gguf.source import BLOCKS, Part
 from ptir.checkpoint.gguf.tensor_types import TYPES
 from ptir.checkpoint.gguf.write import TYPE_IDS, nbytes_of
@@ -56,7 +56,7 @@ class Piece:
         if self.experts:
             outputs = len(range(*self._taken.indices(stored[0] // self.experts)))
             return (self.experts, outputs, *stored[1:])
-        return stored[::-1] if self.part.turned else stored
+        return self.part.stored_shape(stored)
 
     def rows(self, count: int) -> Array | slice:
         """Which of so many rows of the parameter it has, in the order of the file."""
@@ -142,7 +142,7 @@ def floats(dtype: DType | None) -> Chosen:
     """Matrices in a type, or as they are; vectors, also those of experts, and routers in f32."""
 
     def chosen(tensor: str, type: TensorType, shape: tuple[int, ...]) -> str:
-        stays = type.rank == 1 or tensor.endswith(".bias") or KEPT_ROUTER in tensor
+        stays = type.rank == 1 or len(shape) == 1 or stays_f32(tensor)
         wanted = F32 if stays else dtype or type.dtype
         if wanted not in PLAIN:
             raise CheckpointError(f"tensor {tensor!r} is {wanted}; give --dtype f32")
@@ -170,6 +170,8 @@ def _rows(
     source: ParamSource, in_blocks: bool, name: str, piece: Piece, called: str
 ) -> Iterator[Array]:
     """A parameter read when its turn comes: its rows in the order of the file."""
+    import numpy as np
+
     kind, part = TYPES[TYPE_IDS[called]], piece.part
     if in_blocks:
         assert isinstance(source, BlockSource)
@@ -179,6 +181,9 @@ def _rows(
         values = source.read(name)
         values = values.T if part.turned else values
         values = values.astype("f4") + part.plus if part.plus else values
+        values = -np.exp(values.astype("f8")) if part.decay else values
+        if not piece.experts:
+            values = values.reshape(piece.shape(source.type(name).shape))
         order = piece.rows(len(values))
         if kind.format is not None:
             yield from quantized_rows(name, kind.format, values, order)

@@ -285,10 +285,15 @@ class SessionState:
     def enlarge(self, capacity: int) -> None:
         """Make room for ``capacity`` positions, which must not be fewer than there are.
 
-        Tensors that have a place for each position are copied into larger ones.
+        Tensors that have a place for each position are copied into larger ones. Everything is
+        forgotten where what a layer keeps would be another with more room: ``keep`` then says so.
         """
         if capacity < self.capacity:
             raise UsageError(f"enlarge to {capacity}: there is room for {self.capacity} already")
+        if not all(state.serves(self.capacity, capacity) for state in self._states):
+            self.capacity = capacity
+            self.restart()
+            return
         wanted = (self._types(state, capacity) for state in self._states)
         self.tensors = tuple(
             tuple(map(self._enlarged, held, types))

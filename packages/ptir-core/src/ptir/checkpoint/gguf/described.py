@@ -13,14 +13,19 @@ from ptir.errors import CheckpointError, short
 LAYERS: Final = ("num_hidden_layers", "n_layer")
 
 
-KIN: Final = {"roberta": "bert", "xlm-roberta": "bert", "distilbert": "bert"}
+KIN: Final = {
+    "roberta": "bert",
+    "xlm-roberta": "bert",
+    "distilbert": "bert",
+    "mistral": "llama",
+}
 """What families are written as that have no architecture of their own."""
 
 
 def layout_for(model_type: Any) -> tuple[str, Layout]:
     """The architecture of a family, and its row; raises ``CheckpointError``."""
     wanted = (model_type, KIN.get(model_type) if isinstance(model_type, str) else None)
-    written = [pair for pair in _rows() if pair[1].is_written]
+    written = list(_rows())
     for architecture, layout in written:
         if layout.model_type in wanted:
             return architecture, layout
@@ -51,6 +56,7 @@ def architecture_metadata(
     found["vocab_size"] = config["vocab_size"]
     found[BLOCKS] = next(config[key] for key in LAYERS if key in config)
     found |= layout.said(config)
+    found = {key: value for key, value in found.items() if value is not None}
     if rope is not None:
         found[THETA.name] = float(rope[THETA.field])
         kind = rope.get("rope_type")

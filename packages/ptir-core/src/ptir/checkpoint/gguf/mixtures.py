@@ -18,8 +18,14 @@ KEPT: Final = frozenset(
     {"position_embd.weight", "token_types.weight", "cls.weight", "cls.output.weight"}
 )
 """Matrices that stay f32."""
-KEPT_ROUTER: Final = ".ffn_gate_inp"
-"""What names of routers hold, which stay f32 too; and so do vectors that experts have each."""
+KEPT_PARTS: Final = (
+    ".ffn_gate_inp",
+    ".ssm_conv1d.",
+    ".ssm_norm.",
+    ".shortconv.conv.",
+    "per_layer_model_proj.",
+)
+"""What names hold of matrices that stay f32 too: routers, convolutions, small projections."""
 EXPERTS: Final = frozenset({"ffn_gate_exps", "ffn_up_exps", "ffn_down_exps"})
 ENCODES: Final = "token_embd_norm.weight"
 """A tensor of encoders."""
@@ -63,14 +69,13 @@ class Mixture:
         return Facts(
             layers,
             tied=OUTPUT not in tensors,
-            encodes=ENCODES in tensors,
+            encodes=ENCODES in tensors and not any(one.startswith("shortconv") for one in stems),
             experts=not stems.isdisjoint(EXPERTS),
         )
 
     def type_of(self, tensor: str, shape: tuple[int, ...], facts: Facts) -> str:
         """The type of a tensor by GGUF's name and the shape in the file."""
-        router = KEPT_ROUTER in tensor or tensor.endswith(".bias")
-        if len(shape) < 2 or tensor in KEPT or router:
+        if len(shape) < 2 or tensor in KEPT or stays_f32(tensor):
             return "F32"
         return fitting(self._wanted(tensor, facts), shape[-1])
 
@@ -88,6 +93,12 @@ class Mixture:
                 return self.most
             return self.better if counts_for_more(int(inside["layer"]), facts.layers) else self.most
         return self.most
+
+
+def stays_f32(tensor: str) -> bool:
+    """Whether a matrix keeps 32 bits in any format: also the vectors that experts have each."""
+    ends = (".bias", ".ssm_a", ".ssm_d")
+    return tensor.endswith(ends) or any(part in tensor for part in KEPT_PARTS)
 
 
 def counts_for_more(layer: int, layers: int) -> bool:

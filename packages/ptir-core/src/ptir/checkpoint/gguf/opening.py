@@ -108,14 +108,19 @@ def _rotate_some(model: GgufModel, pairs: int, rope: dict[str, Any]) -> None:
     found = divisors(model, pairs, str(model.path))
     if found is None:
         return
+    rope |= turning_in_part(found, str(model.path))
+
+
+def turning_in_part(found: list[float], where: str) -> dict[str, Any]:
+    """What a rotation's entry says of divisors that let the first pairs alone rotate."""
     rotated = found.count(1.0)
     first, rest = found[:rotated], found[rotated:]
     if not rotated or first != [1.0] * rotated or any(one < STILL for one in rest):
         raise CheckpointError(
-            f"{model.path}: tensor {FACTORS!r}: only 1 for the first pairs and {STILL:g} or more"
+            f"{where}: tensor {FACTORS!r}: only 1 for the first pairs and {STILL:g} or more"
             " for the others is implemented where some layers have a window: choose another model"
         )
-    rope |= {"rope_type": PROPORTIONAL, "partial_rotary_factor": share(rotated, pairs)}
+    return {"rope_type": PROPORTIONAL, "partial_rotary_factor": share(rotated, len(found))}
 
 
 def _check_size(model: GgufModel, rows: int) -> None:

@@ -36,7 +36,7 @@ class Part:
     gives [inputs, outputs] where [outputs, inputs] is stored; ``flat`` is all rows as one vector.
     ``plus`` was added to the numbers that are stored. ``spread`` puts an axis of one before the
     last, ``row`` one before all; ``decay`` says that minus e to the power of the parameter is
-    stored.
+    stored. ``lines`` is how many rows a ``flat`` one is stored in, where one is written.
     """
 
     tensor: str
@@ -50,6 +50,17 @@ class Part:
     spread: bool = False
     decay: bool = False
     row: bool = False
+    lines: int = 0
+
+    def stored_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """The shape in a file of a whole parameter of this shape."""
+        if self.turned:
+            shape = shape[::-1]
+        if self.lines:
+            shape = (self.lines, math.prod(shape) // self.lines)
+        if self.row:
+            shape = shape[1:]
+        return (*shape[:-2], *shape[-1:]) if self.spread else shape
 
     def rows(self, stored: int) -> Array | slice:
         """Which of the stored rows, in the order of the parameter's."""

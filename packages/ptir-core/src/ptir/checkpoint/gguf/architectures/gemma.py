@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 from ptir.checkpoint.gguf.architectures.layout import (
     Config,
@@ -80,6 +81,17 @@ def _gemma3(keys: Keys, tensors: Tensors) -> Config:
     }
 
 
+def _said_of_gemma3(config: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Of so many layers the last has no window; the base of those that have one."""
+    windows, rope = config["windows"], config.get("rope_parameters") or {}
+    full = [layer for layer, window in enumerate(windows) if window is None]
+    base = rope.get(SLIDING, {}).get("rope_theta", config.get("rope_local_base_freq", 1e4))
+    return {
+        PATTERN.name: full[0] + 1 if full else len(windows) + 1,
+        LOCAL.name: float(base),
+    }
+
+
 SWA_HEAD: Final = Key("attention.key_length_swa", "head_dim")
 SHARING: Final = Key("attention.shared_kv_layers", "num_kv_shared_layers")
 OWN_WIDTH: Final = Key("embedding_length_per_layer_input", "hidden_size_per_layer_input")
@@ -153,6 +165,35 @@ def _experts(keys: Keys) -> Config:
     return {"enable_moe_block": True, COUNT.field: count, **numbers}
 
 
+def _said_of_gemma4(config: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Numbers by kind of layer: keys that end in ``_swa`` are of those with a window."""
+    import numpy as np
+
+    layers = [one[0] for one in config["layers"]]
+    windows = [one["windows"][layer] is not None for layer, one in enumerate(layers)]
+    full = layers[-1]  # which has no window
+    local = next((one for one, windowed in zip(layers, windows, strict=True) if windowed), full)
+    rows = {"key_length": "head_dim", "value_length": "head_dim"}
+    turned = local["rotations"][windows.index(True) if any(windows) else -1]
+    base = config["rope_parameters"].get(SLIDING, {}).get("rope_theta", 1e4)
+    found = {f"attention.{name}": full[field] for name, field in rows.items()}
+    found |= {f"attention.{name}_swa": local[field] for name, field in rows.items()}
+    mixture = config.get("mixture") or {}
+    return found | {
+        PATTERN.name: np.array(windows),
+        KV_HEADS.name: np.array([one[KV_HEADS.field] for one in layers], np.int32),
+        FORWARD.name: np.array([one[FORWARD.field] for one in layers], np.int32),
+        WINDOW.name: config["sliding_window"],
+        OWN_WIDTH.name: config["width"],
+        "rope.dimension_count": full["head_dim"],
+        "rope.dimension_count_swa": 2 * len(turned["frequencies"]),
+        LOCAL.name: float(base),
+        COUNT.name: mixture.get("experts"),
+        SPARSE[0].name: mixture.get("chosen"),
+        SPARSE[1].name: mixture.get("inner"),
+    }
+
+
 OUTSIDE: Final = {stem: name for stem, name in LLAMA_OUTSIDE.items() if stem != "output"}
 GEMMA2_INSIDE: Final = {
     **LLAMA_INSIDE,
@@ -196,8 +237,8 @@ LAYOUTS: Final[dict[str, Layout]] = {
         {**LLAMA_OUTSIDE, **OWN_OUTSIDE},
         GEMMA4_INSIDE,
         named=GEMMA4_NAMED,
-        numbers=(*LLAMA_NUMBERS, WINDOW, CAPS[1], SHARING, OWN_WIDTH, COUNT, *SPARSE),
-        is_written=False,
+        numbers=(*LLAMA_NUMBERS, WINDOW, CAPS[1], SHARING, OWN_WIDTH, COUNT),
+        said=_said_of_gemma4,
     ),
     "gemma": Layout(
         "gemma",
@@ -225,6 +266,7 @@ LAYOUTS: Final[dict[str, Layout]] = {
         {**GEMMA2_INSIDE, **HEAD_NORMS},
         norm_plus=1.0,
         numbers=(*LLAMA_NUMBERS, WINDOW, *CAPS),
+        said=_said_of_gemma3,
     ),
 }
 """By ``general.architecture``."""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 from ptir.checkpoint.gguf.architectures.layer_norms import share
 from ptir.checkpoint.gguf.architectures.layout import (
     BEHIND,
+    BLOCKS,
     OUTPUT,
     Config,
     Layout,
@@ -55,6 +57,17 @@ def _lfm2(keys: Keys, tensors: Tensors) -> Config:
         "block_auto_adjust_ff_dim": False,
         "conv_bias": any(f"blk.{n}.shortconv.conv.bias" in tensors for n in range(layers)),
         "layer_types": [FULL if one else "conv" for one in heads],
+    }
+
+
+def _said_of_lfm2(config: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Heads of keys by layer: none where there is a convolution."""
+    import numpy as np
+
+    groups = config[KV_HEADS.field]
+    return {
+        KV_HEADS.name: np.array([groups * (kind == FULL) for kind in config["kinds"]], np.int32),
+        FORWARD.name: config["inner"],
     }
 
 
@@ -113,6 +126,30 @@ def _qwen35(keys: Keys, tensors: Tensors) -> Config:
         BEHIND: predicting,
         EVERY.field: keys.at(EVERY, 4),
         "rope_parameters": {**rope(keys), "partial_rotary_factor": share(rotated, head)},
+    }
+
+
+def _sections(rope: Mapping[str, Any], pairs: int) -> list[int]:
+    """How many pairs rotate by time, height, width and nothing; in a text all rotate alike.
+
+    A third each where nothing is said, as Qwen3.5 has it; llama.cpp takes no file without.
+    """
+    said = rope.get("mrope_section") or [(pairs + 2 - part) // 3 for part in range(3)]
+    return [*said, *[0] * (4 - len(said))]
+
+
+def _said_of_qwen35(config: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Layers with those behind them, the width of all heads of values, which pairs rotate."""
+    import numpy as np
+
+    behind, rope = int(config.get(BEHIND) or 0), config.get("rope_parameters") or {}
+    pairs = len(config["rotations"][0]["frequencies"])
+    return {
+        BLOCKS: int(config["num_hidden_layers"]) + behind,
+        PREDICTING.name: behind or None,
+        INNER.name: int(config["linear_num_value_heads"]) * int(config["linear_value_head_dim"]),
+        ROTATED.name: 2 * pairs,
+        "rope.dimension_sections": np.array(_sections(rope, pairs), np.int32),
     }
 
 
@@ -175,12 +212,18 @@ def _mamba2(keys: Keys, tensors: Tensors) -> Config:
     }
 
 
+def _said_of_mamba2(config: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The width of all heads; that none attend and nothing else is there, as llama.cpp asks."""
+    inner = int(config["num_heads"]) * int(config["head_dim"])
+    return {INNER.name: inner, FORWARD.name: 0, HEADS.name: 0}
+
+
 MAMBA2_NAMED: Final = {
-    "ssm_a": Named("mixer.A_log", decay=True, flat=True),
-    "ssm_d": Named("mixer.D", flat=True),
+    "ssm_a": Named("mixer.A_log", decay=True, flat=True, lines="num_heads"),
+    "ssm_d": Named("mixer.D", flat=True, lines="num_heads"),
     "ssm_dt.bias": Named("mixer.dt_bias"),
     "ssm_conv1d.weight": Named("mixer.conv1d.weight", spread=True),
-    "ssm_norm.weight": Named("mixer.norm.weight", flat=True),
+    "ssm_norm.weight": Named("mixer.norm.weight", flat=True, lines="n_groups"),
 }
 
 # --- Qwen3.5 with experts, Qwen3-Next ---
@@ -250,8 +293,8 @@ LAYOUTS: Final[dict[str, Layout]] = {
         named=QWEN35_MOE_NAMED,
         head=QWEN35_HEAD,
         norm_plus=1.0,
-        numbers=(*LLAMA_NUMBERS, EVERY, INNER, *LINEAR, PREDICTING, *SPARSE, SHARED),
-        is_written=False,
+        numbers=(*LLAMA_NUMBERS, EVERY, *LINEAR, *SPARSE, SHARED),
+        said=_said_of_qwen35,
     ),
     "qwen3next": Layout(
         "qwen3_next",
@@ -262,8 +305,8 @@ LAYOUTS: Final[dict[str, Layout]] = {
         named=QWEN35_MOE_NAMED,
         head=QWEN35_HEAD,
         norm_plus=1.0,
-        numbers=(*LLAMA_NUMBERS, EVERY, INNER, *LINEAR, PREDICTING, *SPARSE, SHARED),
-        is_written=False,
+        numbers=(*LLAMA_NUMBERS, EVERY, *LINEAR, *SPARSE, SHARED),
+        said=_said_of_qwen35,
     ),
     "mamba2": Layout(
         "mamba2",
@@ -277,8 +320,8 @@ LAYOUTS: Final[dict[str, Layout]] = {
             "ssm_out": "mixer.out_proj",
         },
         named=MAMBA2_NAMED,
-        numbers=(*STATES, INNER),
-        is_written=False,
+        numbers=STATES,
+        said=_said_of_mamba2,
     ),
     "lfm2": Layout(
         "lfm2",
@@ -288,7 +331,7 @@ LAYOUTS: Final[dict[str, Layout]] = {
         LFM2_INSIDE,
         named={"shortconv.conv.weight": Named("conv.conv.weight", spread=True)},
         numbers=(*LLAMA_NUMBERS, TAPS),
-        is_written=False,
+        said=_said_of_lfm2,
     ),
     "qwen35": Layout(
         "qwen3_5_text",
@@ -299,8 +342,8 @@ LAYOUTS: Final[dict[str, Layout]] = {
         named=QWEN35_NAMED,
         head=QWEN35_HEAD,
         norm_plus=1.0,
-        numbers=(*LLAMA_NUMBERS, EVERY, INNER, *LINEAR, PREDICTING),
-        is_written=False,
+        numbers=(*LLAMA_NUMBERS, EVERY, *LINEAR),
+        said=_said_of_qwen35,
     ),
 }
 """By ``general.architecture``."""

@@ -56,7 +56,8 @@ class Rows(NamedTuple):
 class Named(NamedTuple):
     """A parameter whose name does not end as its tensor's does, or that is stored in another form.
 
-    ``spread``, ``decay``, ``flat`` and ``row`` are those of ``Part``.
+    ``spread``, ``decay``, ``flat`` and ``row`` are those of ``Part``; ``lines`` is the key that
+    counts the rows that a flat one is stored in.
     """
 
     name: str
@@ -64,6 +65,7 @@ class Named(NamedTuple):
     decay: bool = False
     flat: bool = False
     row: bool = False
+    lines: str = ""
 
 
 class Cut(NamedTuple):
@@ -73,7 +75,8 @@ class Cut(NamedTuple):
     interleaved: bool = False
 
 
-def _nothing(config: Mapping[str, Any]) -> Mapping[str, Any]:
+def nothing(config: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What a file says besides numbers of most models."""
     return {}
 
 
@@ -112,8 +115,6 @@ class Layout:
     ignored: frozenset[str] = frozenset()
     norm_plus: float = 0.0
     numbers: tuple[Key, ...] = ()
-    is_written: bool = True
-    """Whether files of the architecture are written, and not only read."""
     mixture: Layout | None = None
     """The row of files of this architecture that have experts."""
     halves: Mapping[str, Cut] = field(default_factory=dict[str, Cut])
@@ -122,7 +123,7 @@ class Layout:
     """Whether it reads whole texts, and a file says how a vector is made of one."""
     alone: Mapping[str, str] = field(default_factory=dict[str, str])
     """The names outside of a classifier that has no projection."""
-    said: Callable[[Mapping[str, Any]], Mapping[str, Any]] = field(default=_nothing)
+    said: Callable[[Mapping[str, Any]], Mapping[str, Any]] = field(default=nothing)
     """What a file says of a configuration besides numbers, without the architecture's prefix."""
 
     def part(self, name: str, config: Config) -> Part | None:
@@ -161,8 +162,24 @@ class Layout:
     def _stored_name(self, name: str, config: Config) -> str:
         """GGUF's name of a parameter; nothing for what is none of the family."""
         if not name.startswith(self.layer):
-            return _with_kind(self._outside(config), name)
+            return self._stored_head(name, config) or _with_kind(self._outside(config), name)
         layer, _, rest = name.removeprefix(self.layer).partition(".")
+        return self._stored_in(layer, rest, config)
+
+    def _stored_head(self, name: str, config: Config) -> str:
+        """The same of the layer behind the others; nothing for what is not of it."""
+        if not self.head or not name.startswith(HEAD):
+            return ""
+        rest, behind = name.removeprefix(HEAD), int(config["num_hidden_layers"])
+        if not rest.startswith(self.layer):
+            stored = _with_kind(self.head, rest)
+            return f"blk.{behind}.{stored}" if stored else ""
+        number, _, rest = rest.removeprefix(self.layer).partition(".")
+        layer = str(behind + int(number)) if number.isdecimal() else number
+        return self._stored_in(layer, rest, config)
+
+    def _stored_in(self, layer: str, rest: str, config: Config) -> str:
+        """The same of a parameter inside a layer."""
         own = next((key for key, row in self.named.items() if row.name == rest), "")
         stored = own or _with_kind(self._inside(config), rest)
         return f"blk.{layer}.{stored}" if stored else ""
@@ -202,9 +219,10 @@ class Layout:
         if behind:
             before = f"{HEAD}{self.layer}{behind - 1}."
         if inside["rest"] in self.named:
-            name, *forms = self.named[inside["rest"]]
+            name, *forms, lines = self.named[inside["rest"]]
             spread, decay, flat, row = forms
-            part = Part(tensor, spread=spread, decay=decay, flat=flat, row=row)
+            count = int(config[lines]) if lines else 0
+            part = Part(tensor, spread=spread, decay=decay, flat=flat, row=row, lines=count)
             yield f"{before}{name}", part
         elif inside["kind"]:
             yield from self._whole(tensor, match, self._inside(config), before, config)

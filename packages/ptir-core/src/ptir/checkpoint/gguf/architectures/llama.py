@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Final
+from typing import Any, Final
 
 from ptir.checkpoint.gguf.architectures.layout import (
     OUTPUT,
@@ -14,6 +14,7 @@ from ptir.checkpoint.gguf.architectures.layout import (
     Rows,
     Tensors,
     check_layers,
+    nothing,
     vocabulary_rows,
 )
 from ptir.checkpoint.gguf.fields import Key, Keys
@@ -105,6 +106,11 @@ def _mistral3(keys: Keys, tensors: Tensors) -> Config:
     if growth is not None:
         config["rope_parameters"] = {**config["rope_parameters"], TEMPERATURE.field: float(growth)}
     return config
+
+
+def _said_of_mistral3(config: Mapping[str, Any]) -> Mapping[str, Any]:
+    """How much queries grow."""
+    return {TEMPERATURE.name: config["rotations"][0]["growth"] or None}
 
 
 EXPERTS: Final = Key("expert_count", "num_local_experts")
@@ -230,6 +236,7 @@ def like_llama(
     named: Mapping[str, Named] | None = None,
     numbered: Mapping[str, str] | None = None,
     halves: Mapping[str, Cut] | None = None,
+    said: Callable[[Mapping[str, Any]], Mapping[str, Any]] = nothing,
 ) -> Layout:
     """A row of an architecture that is Llama but for what is given."""
     return Layout(
@@ -246,6 +253,7 @@ def like_llama(
         named=named or {},
         numbered=numbered or {},
         halves=halves or {},
+        said=said,
     )
 
 
@@ -276,6 +284,6 @@ LAYOUTS: Final[dict[str, Layout]] = {
     "smollm3": like_llama("smollm3", PAIRED, config=_smollm3),
     "granite": like_llama("granite", PAIRED, *GRANITE, config=granite),
     "olmo2": like_llama("olmo2", {}, inside=OLMO2_INSIDE),
-    "mistral3": like_llama("ministral3", PAIRED, config=_mistral3),
+    "mistral3": like_llama("ministral3", PAIRED, config=_mistral3, said=_said_of_mistral3),
 }
 """By ``general.architecture``."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final
 
 from ptir.checkpoint.gguf.architectures.layout import LONGROPE, Config, Layout, Tensors
 from ptir.checkpoint.gguf.architectures.llama import (
@@ -42,6 +43,19 @@ def _phi3(keys: Keys, tensors: Tensors) -> Config:
     return config
 
 
+def _said(config: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Which part of a head rotates, and up to which position by the short factors."""
+    rotation = config["rotations"][0]
+    found = {ROTATED.name: 2 * len(rotation["frequencies"])}
+    if not rotation["long"]:
+        return found
+    scaled = {
+        ORIGINAL.name: int(rotation["original"]),
+        ATTENTION.name: rotation["attention_factor"],
+    }
+    return found | scaled
+
+
 LAYOUTS: Final[dict[str, Layout]] = {
     "phi3": Layout(
         "phi3",
@@ -55,6 +69,7 @@ LAYOUTS: Final[dict[str, Layout]] = {
             "ffn_up": "mlp.gate_up_proj",
         },
         numbers=(*LLAMA_NUMBERS, WINDOW),
+        said=_said,
     )
 }
 """By ``general.architecture``."""
