@@ -119,11 +119,11 @@ class SharedTiles:
     def _chunks(self, number_: int) -> list[Chunk]:
         """The thread's chunks of a slice."""
         size, side = self.sides[number_]
-        units, run, members = PAIRS // side.pairs, self._run(side), self.workgroup.size
+        units, run, threads = PAIRS // side.pairs, self._run(side), self.workgroup.size
         per, count = (units if side.deep else size) // run, size * units // run
         found = []
-        for turn in range(-(-count // members)):
-            own = self.workgroup.local_id + turn * members
+        for turn in range(-(-count // threads)):
+            own = self.workgroup.local_id + turn * threads
             outer, inner = own // per, own % per * run
             at = (outer, inner) if side.deep else (inner, outer)
             found.append(Chunk(number_, own, run, count, at))

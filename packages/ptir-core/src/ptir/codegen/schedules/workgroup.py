@@ -46,10 +46,10 @@ def independent(
     def coop(fusion: Fusion, context: EmitContext) -> Kernel:
         kernel = write(fusion, context)
         assert context.dialect.workgroup is not None
-        members = min(context.tiles.independent_workgroup_size, context.traits.max_workgroup_size)
-        workgroups = -(-kernel.workgroups // members)
-        code = kernel.code.guarded(kernel.workgroups, members)
-        return replace(kernel, code=code, workgroups=workgroups, workgroup_size=members)
+        threads = min(context.tiles.independent_workgroup_size, context.traits.max_workgroup_size)
+        workgroups = -(-kernel.workgroups // threads)
+        code = kernel.code.guarded(kernel.workgroups, threads)
+        return replace(kernel, code=code, workgroups=workgroups, workgroup_size=threads)
 
     return coop
 

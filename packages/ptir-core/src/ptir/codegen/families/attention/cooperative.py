@@ -290,9 +290,9 @@ class CooperativeAttention(Attention):
     @property
     def _results(self) -> list[tuple[int, Var]]:
         """The thread's results: the number of the first thread's, and the variable."""
-        members = self.block.workgroup_size
-        each = -(-self.block.rows * self.D // members)
-        return [(n * members, Var(F32, f"o{n}")) for n in range(each)]
+        threads = self.block.workgroup_size
+        each = -(-self.block.rows * self.D // threads)
+        return [(n * threads, Var(F32, f"o{n}")) for n in range(each)]
 
     @contextmanager
     def _own_result(self, begin: int) -> Iterator[Index]:

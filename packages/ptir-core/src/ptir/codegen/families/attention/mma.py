@@ -49,7 +49,7 @@ class MmaAttention(MmaAttentionStages):
         """A workgroup per block of rows."""
         writer, blocks = self.writer, self.blocks
         assert blocks is not None
-        self.workgroup = Workgroup(writer, self._members(blocks))
+        self.workgroup = Workgroup(writer, self._threads(blocks))
         entries = -(-self.rows // blocks.rows)
         row, head, entry = unravel_index(
             axis("item", self.B * self.G * entries), (self.B, self.G, entries)

@@ -71,7 +71,7 @@ class MmaAttentionStages(CooperativeAttention):
             for one in SIZES
             if (one.rows < 2 * rows or one.rows == matrices.rows)
             and self._nbytes(one) <= self.context.traits.shared_memory_bytes
-            and self._members(one) <= self.context.traits.max_workgroup_size
+            and self._threads(one) <= self.context.traits.max_workgroup_size
         )
         return next(fitting, None)
 
@@ -82,7 +82,7 @@ class MmaAttentionStages(CooperativeAttention):
         assert found is not None
         return found
 
-    def _members(self, blocks: Blocks) -> int:
+    def _threads(self, blocks: Blocks) -> int:
         return blocks.rows * 2
 
     def _nbytes(self, blocks: Blocks) -> int:

@@ -143,10 +143,10 @@ class SplitReduction(Attention):
         writer, split = self.writer, self.split
         sizes = self.B, self.G, split.rows, self.D
         count = math.prod(sizes)
-        members = self.context.tiles.attention_workgroup_size
-        workgroups = -(-count // members)
-        at = axis("item", workgroups) * members + axis("member", members)
-        with writer.when(less(at, count) if count % members else None):
+        threads = self.context.tiles.attention_workgroup_size
+        workgroups = -(-count // threads)
+        at = axis("item", workgroups) * threads + axis("member", threads)
+        with writer.when(less(at, count) if count % threads else None):
             found = unravel_index(writer.let_index(at, count), sizes)
             row, head, r, place = map(writer.let_index, found, sizes)
             step, within = r // split.share, r % split.share
@@ -154,7 +154,7 @@ class SplitReduction(Attention):
             self._combine(row * self.G + head, query_head, r, place)
             where = row, query_head, step, place
             self._store(where, RESULT / softmax.divisor(TOTAL))
-        return finish_kernel(self.fusion, writer, workgroups, workgroup_size=members)
+        return finish_kernel(self.fusion, writer, workgroups, workgroup_size=threads)
 
     def _combine(self, heads: Index, query_head: Index, r: Index, place: Index) -> None:
         """The greatest maximum, then sums and values scaled to it and added part after part."""

@@ -60,11 +60,11 @@ class CooperativeConvolution(Convolving):
     def single(self) -> Kernel:
         """A result for each thread."""
         shape, writer, count = self.shape, self.writer, self.pixels * self.shape.outputs
-        members = min(
+        threads = min(
             self.context.tiles.independent_workgroup_size, self.context.traits.max_workgroup_size
         )
-        groups = -(-count // members)
-        place = Index({Axis("item", groups): members}) + axis("member", members)
+        groups = -(-count // threads)
+        place = Index({Axis("item", groups): threads}) + axis("member", threads)
         own = writer.let(Coordinate(I32, place), "result")
         with writer.when(less(own, count)):
             result = axis(own.name, count)
@@ -80,7 +80,7 @@ class CooperativeConvolution(Convolving):
                 factors = map(writer.scalar, (self._seen(pixel, k, output), weight))
                 writer.assign(sum, writer.apply("fma", F32, *factors, sum))
             self.finish(pixel, output, sum)
-        return finish_kernel(self.fusion, writer, groups, workgroup_size=members)
+        return finish_kernel(self.fusion, writer, groups, workgroup_size=threads)
 
     def _taps(self, k: Index) -> tuple[Index, ...]:
         """The taps and the channel of a place along the depth."""

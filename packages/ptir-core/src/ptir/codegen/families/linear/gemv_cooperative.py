@@ -50,9 +50,9 @@ class CooperativeGemv(LinearEmitter):
         self.words = self.linear.inputs // self.per
         wanted = power_of_two(ACROSS * -(-self.words // EACH))
         most = MOST if self.linear.rows <= OUTPUTS else MOST // 2
-        members = min(max(LEAST, wanted), most, context.traits.max_workgroup_size)
-        self.workgroup = Workgroup(self.writer, members)
-        self.along = members // ACROSS
+        threads = min(max(LEAST, wanted), most, context.traits.max_workgroup_size)
+        self.workgroup = Workgroup(self.writer, threads)
+        self.along = threads // ACROSS
         self.items = self.panels.count
         """Workgroups."""
         self.panel: Index = axis("item", self.items)

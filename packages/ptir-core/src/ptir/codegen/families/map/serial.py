@@ -121,16 +121,16 @@ def emit_cooperative(fusion: Fusion, context: EmitContext) -> Kernel:
     element = MapEmitter(fusion, context)
     writer, size = context.writer(), element.type.size
     run = RUN if size % RUN == 0 else 1
-    members = min(context.tiles.map_workgroup_size, context.traits.max_workgroup_size)
+    threads = min(context.tiles.map_workgroup_size, context.traits.max_workgroup_size)
     runs = size // run
     block = ZERO
     if runs > 1:
-        own = Index({Axis("item", -(-runs // members)): members, Axis("member", members): 1})
+        own = Index({Axis("item", -(-runs // threads)): threads, Axis("member", threads): 1})
         block = writer.let_index(own, runs, "run")
     with writer.when(less(block if runs > 1 else Var(I32, "member"), runs)):
         for place in range(run):
             with writer.vectorized_run(block, run, place):
                 element.store(writer, block * run + place)
     return finish_kernel(
-        fusion, writer, -(-runs // members), may_alias=element.may_alias(), workgroup_size=members
+        fusion, writer, -(-runs // threads), may_alias=element.may_alias(), workgroup_size=threads
     )

@@ -59,10 +59,10 @@ class _Words(HeroKernel):
         """A block each; the last may be cut off."""
         writer, left = self.writer, self.size % WORDS
         blocks = -(-self.size // WORDS)
-        members = min(
+        threads = min(
             self.context.tiles.independent_workgroup_size, self.context.traits.max_workgroup_size
         )
-        place = Index({Axis("item", -(-blocks // members)): members, Axis("member", members): 1})
+        place = Index({Axis("item", -(-blocks // threads)): threads, Axis("member", threads): 1})
         block, held = writer.let_index(place, blocks, "block"), Var(I32, "block")
         with writer.when(less(held, blocks)):
             for n, word in enumerate(self._philox(block)):
@@ -73,7 +73,7 @@ class _Words(HeroKernel):
                     continue
                 with writer.vectorized_run(block, WORDS, n):
                     self.store(block * WORDS + n, found)
-        return finish_kernel(self.fusion, writer, -(-blocks // members), workgroup_size=members)
+        return finish_kernel(self.fusion, writer, -(-blocks // threads), workgroup_size=threads)
 
     def _run(self, begin: Index) -> None:
         """64 words: lanes are blocks until the words are put in order."""

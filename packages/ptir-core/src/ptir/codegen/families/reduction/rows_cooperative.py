@@ -37,13 +37,13 @@ def emit_cooperative(fusion: Fusion, context: EmitContext) -> Kernel:
     if rows.size <= SHORT:
         return independent(emit)(fusion, context)
     writer, builder = context.writer(), builder_of(fusion, context)
-    workgroup = Workgroup(writer, members_for(rows.size, context))
+    workgroup = Workgroup(writer, threads_for(rows.size, context))
     row, kept = axis("item", rows.count), fitting(rows, context.traits.shared_memory_bytes // 2)
     CooperativeRows(writer, builder, kept, row, workgroup).write()
     return finish_kernel(fusion, writer, rows.count, workgroup_size=workgroup.size)
 
 
-def members_for(size: int, context: EmitContext) -> int:
+def threads_for(size: int, context: EmitContext) -> int:
     """The threads of a workgroup for rows of ``size`` elements."""
     tiles = context.tiles
     wanted = power_of_two(-(-size // tiles.row_elements_per_thread))

@@ -127,10 +127,10 @@ class _Running(HeroKernel):
         """
         writer, dtype, size = self.writer, self.dtype, self.size
         lines = math.prod(self.shape) // size
-        members = min(
+        threads = min(
             self.context.tiles.sort_workgroup_size, self.context.traits.max_workgroup_size
         )
-        workgroup = Workgroup(writer, members)
+        workgroup = Workgroup(writer, threads)
         array, count = writer.shared(dtype, workgroup.size), workgroup.size
         held, line, member = self._held(self.start()), axis("item", lines), workgroup.local_id
         with writer.each("j", size, step=count) as j:

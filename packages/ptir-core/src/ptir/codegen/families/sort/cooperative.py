@@ -138,8 +138,8 @@ class CooperativeSort(SortEmitter):
         writer.barrier()
         with self.workgroup.distribute(self.wanted, "o") as place:
             self.give(place, self.strips[1].read(place))
-        workgroups, members = self.lines, self.workgroup.size
-        return finish_kernel(self.fusion, writer, workgroups, self._types, workgroup_size=members)
+        workgroups, threads = self.lines, self.workgroup.size
+        return finish_kernel(self.fusion, writer, workgroups, self._types, workgroup_size=threads)
 
     def _scratch(self, number: int, dtype: DType, size: int) -> Strip:
         """The line's part of a scratch memory."""
