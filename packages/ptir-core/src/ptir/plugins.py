@@ -22,7 +22,7 @@ import pluggy
 
 from ptir.backend import entries, verdicts
 from ptir.backend.entries import Entry, guard
-from ptir.backend.origins import explained, hiding
+from ptir.backend.import_places import explained, hiding
 from ptir.errors import PluginError, PtirError, UsageError, unknown_name
 
 if TYPE_CHECKING:

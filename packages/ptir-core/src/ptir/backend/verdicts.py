@@ -18,7 +18,7 @@ from typing import Final
 
 from ptir.backend import trial
 from ptir.backend.entries import Entry, normalized
-from ptir.backend.origins import imported_from
+from ptir.backend.import_places import imported_from
 from ptir.backend.record_file import RecordFile
 
 CODE: Final = (*machinery.SOURCE_SUFFIXES, *machinery.EXTENSION_SUFFIXES, ".so", ".dll", ".dylib")

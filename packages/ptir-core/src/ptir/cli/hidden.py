@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from ptir import plugins
 from ptir.backend import registry
-from ptir.backend.origins import Hiding, hiding
+from ptir.backend.import_places import Hiding, hiding
 
 
 def hidings() -> dict[str, Hiding]:

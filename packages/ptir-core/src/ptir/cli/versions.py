@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from importlib import metadata
 
-from ptir.backend import origins
+from ptir.backend import import_places
 
 
 def version_of(distribution: str) -> str | None:
@@ -18,6 +18,6 @@ def version_of(distribution: str) -> str | None:
 def edited_folder(distribution: str) -> str | None:
     """The folder that ``distribution`` is installed from by ``pip install -e``, else None."""
     try:
-        return origins.edited_folder(metadata.distribution(distribution))
+        return import_places.edited_folder(metadata.distribution(distribution))
     except metadata.PackageNotFoundError:
         return None

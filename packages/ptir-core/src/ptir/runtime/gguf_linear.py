@@ -30,13 +30,13 @@ from ptir.params.source import (
 from ptir.types import TensorType
 from ptir.weights import WeightFormat
 
-Rules = dict[str, dict[str, "Places"]]
+Rules = dict[str, dict[str, "Gather"]]
 """By the end of a stored name: the ends of the names that take its place, and what each is."""
 
 
 @dataclass(frozen=True)
-class Places:
-    """Places of an axis of a stored tensor, in an order."""
+class Gather:
+    """Which indices of an axis of a stored tensor are taken, in an order."""
 
     numbers: Array
     axis: int = 0
@@ -59,7 +59,7 @@ def as_stored(checkpoint: Checkpoint) -> Checkpoint:
 
 
 def _ordered(source: ParamSource, rules: Rules) -> ParamSource:
-    changed: dict[str, tuple[str, Places]] = {}
+    changed: dict[str, tuple[str, Gather]] = {}
     kept: dict[str, str] = {}
     for name in source.names():
         end = next((one for one in rules if name.endswith(one)), "")
@@ -72,9 +72,9 @@ def _ordered(source: ParamSource, rules: Rules) -> ParamSource:
 
 
 class OrderedSource:
-    """Places of another source's tensors, under names of their own."""
+    """Gathered parts of another source's tensors, under names of their own."""
 
-    def __init__(self, source: ParamSource, places: Mapping[str, tuple[str, Places]]) -> None:
+    def __init__(self, source: ParamSource, places: Mapping[str, tuple[str, Gather]]) -> None:
         self.counters = Counters()
         self._source, self._places = source, dict(places)
 
@@ -132,16 +132,16 @@ def _tiled(config: Mapping[str, Any]) -> Rules:
         places = np.arange(keys * shared * size).reshape(keys, shared, size)
         return np.concatenate((np.arange(before), before + places.swapaxes(0, 1).reshape(-1)))
 
-    mixed, one = Places(heads(value, 2 * keys * key)), Places(heads(1))
+    mixed, one = Gather(heads(value, 2 * keys * key)), Gather(heads(1))
     ordered = {
         "in_proj_qkv.weight": mixed,
         "conv1d.weight": mixed,
-        "in_proj_z.weight": Places(heads(value)),
+        "in_proj_z.weight": Gather(heads(value)),
         "in_proj_a.weight": one,
         "in_proj_b.weight": one,
         "A_log": one,
         "dt_bias": one,
-        "out_proj.weight": Places(heads(value), axis=1),
+        "out_proj.weight": Gather(heads(value), axis=1),
     }
     return {f"linear_attn.{end}": {f"linear_attn.{end}": ordered[end]} for end in ordered}
 
@@ -153,8 +153,8 @@ def _parted(config: Mapping[str, Any]) -> Rules:
     *mixed, gate = (one.reshape(-1) for one in np.split(places, np.cumsum(sizes)[:-1], axis=1))
     return {
         "linear_attn.in_proj_qkvz.weight": {
-            "linear_attn.in_proj_qkv.weight": Places(np.concatenate(mixed)),
-            "linear_attn.in_proj_z.weight": Places(gate),
+            "linear_attn.in_proj_qkv.weight": Gather(np.concatenate(mixed)),
+            "linear_attn.in_proj_z.weight": Gather(gate),
         }
     }
 

@@ -16,7 +16,7 @@ from typing import Final
 
 from ptir.backend import Backend, registry
 from ptir.backend.entries import normalized
-from ptir.backend.origins import edited_folder
+from ptir.backend.import_places import edited_folder
 
 OURS: Final = frozenset({"ptir", "ptir_testsuite"})
 """Packages that have a digest of their own in every report."""

@@ -9,7 +9,7 @@ import pytest
 
 from ptir import plugins
 from ptir.backend import registry
-from ptir.backend.origins import hiding
+from ptir.backend.import_places import hiding
 from ptir.cli.main import main
 from tiny_distributions import TINY, Site, called, site
 
