@@ -97,7 +97,9 @@ def nothing_spills(suite: offline.OfflineDevice) -> None:
     assert families & HOT
     noted = {row.kernel for row in rows}
     assert set(suite.launched) <= noted, "what is launched was looked at"
-    spilled = [row for row in rows if row.family in HOT and (row.resources.spilled or row.resources.stack)]
+    spilled = [
+        row for row in rows if row.family in HOT and (row.resources.spilled or row.resources.stack)
+    ]
     assert not spilled, spilled[0]
     large = [row for row in rows if row.resources.shared > 48 << 10]
     assert not large, large[0]
@@ -126,7 +128,9 @@ def test_a_model_that_reads_or_hears_compiles(name: str, compiler: Nvrtc) -> Non
         assert isinstance(model, TextModel)
         model.computed(np.ones((3, 40), np.int32))
     rows = list(offline.rows(backend.kernels))
-    spilled = [row for row in rows if row.family in HOT and (row.resources.spilled or row.resources.stack)]
+    spilled = [
+        row for row in rows if row.family in HOT and (row.resources.spilled or row.resources.stack)
+    ]
     assert not spilled, spilled[0]
     assert {*backend.kernels.launched} <= {row.kernel for row in rows}
     families = {row.family for row in rows}
