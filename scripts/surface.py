@@ -32,7 +32,7 @@ MODULES: Final[dict[str, str]] = {
     "Finding MemoryStats OpQuery Options RunStats Target",
     "ptir.backend.explanation": "Access Explanation Part locations_of",
     "ptir.backend.folders": "cache_folder replace_file",
-    "ptir.backend.kernel": "Dialect KernelDevice Traits",
+    "ptir.backend.kernel": "Dialect KernelDevice Language Traits",
     "ptir.backend.clike": "CLike recast_bits worded",
     "ptir.backend": "",
     "ptir.codegen": "KernelBackend",

@@ -3,7 +3,8 @@
 Beside this module stand the contract of every level (``ptir.backend``, ``ptir.backend.contract``),
 ``ptir.errors`` and ``ptir.types``. All other modules of the generator change without notice.
 
-- To spell a language: ``Dialect``, or ``CLike`` with the tables of ``clike``; ``Spelling`` is a row
+- To spell a language: ``Language``, which writes whole kernels, or ``Dialect``, which spells texts,
+  or ``CLike`` with the tables of ``clike``; ``Spelling`` is a row
   of them, ``Argument`` what a kernel takes, ``ChangingVectors`` how wide variables that change are
   spelled where that differs. ``WorkgroupPrimitives``, ``MmaInstruction`` and
   ``PersistentPrimitives`` say how workgroups, matrix instructions and persistent kernels are
@@ -32,6 +33,7 @@ from ptir.backend.kernel import (
     CommandBuffer,
     Dialect,
     KernelDevice,
+    Language,
     PersistentPrimitives,
     Traits,
     WorkgroupPrimitives,
@@ -64,6 +66,7 @@ __all__ = [
     "Failures",
     "KernelBackend",
     "KernelDevice",
+    "Language",
     "MmaInstruction",
     "PaperDevice",
     "PersistentPrimitives",
