@@ -126,6 +126,7 @@ STAGES: Final = {
     ),
     "fuzz-gguf": Stage(20, (*FILES, "gguf", "--count", "100000", "--jobs", "2"), reads=TESTS),
     "fuzz-folder": Stage(5, (*FILES, "folder", "--count", "20000", "--jobs", "2"), reads=TESTS),
+    "fuzz-config": Stage(5, (*FILES, "config", "--count", "5400", "--jobs", "2"), reads=TESTS),
     "blocks": Stage(10, ("tests/fuzz_blocks.py", "--jobs", "2"), reads=TESTS),
     "umath": Stage(3, (*WITNESS, "umath", "--backend", "c"), reads=CODE),
     "onnx": Stage(5, (*WITNESS, "onnx", "--backend", "c"), reads=CODE),

@@ -2,8 +2,9 @@
 
 ``python tests/fuzz_files.py --count 100000 --jobs 2``: right models (``hostile/models.py``) are
 changed in one to three places and opened as ``ptir inspect`` and ``ptir run`` open them, in
-processes that are watched. The last line counts how they ended. ``--first N --count 1 --keep DIR``
-makes a model of an earlier run again and leaves it in a folder.
+processes that are watched; of kind ``config`` every number of every family's configuration is
+another value once. The last line counts how they ended. ``--first N --count 1 --keep DIR`` makes a
+model of an earlier run again and leaves it in a folder.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from hostile import folder_mutations, gguf_mutations, models
+from hostile import config_mutations, folder_mutations, gguf_mutations, models
 from hostile.judging import Fault, bounded, judged
 from hostile.watched import Work, watched
 
@@ -46,6 +47,7 @@ def gguf_written(right: models.Files, rng: random.Random, folder: Path) -> Path:
 KINDS = {
     "gguf": Kind(gguf_models, gguf_written),
     "folder": Kind(folder_mutations.folders, folder_mutations.written),
+    "config": Kind(config_mutations.folders, config_mutations.written),
 }
 
 

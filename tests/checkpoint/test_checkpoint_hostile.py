@@ -6,6 +6,7 @@ All of them: ``python tests/fuzz_files.py`` (a stage of ``make prove``).
 from __future__ import annotations
 
 import os
+import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -15,7 +16,7 @@ import numpy as np
 import pytest
 
 import fuzz_files
-from hostile import folder_mutations, judging
+from hostile import config_mutations, folder_mutations, judging
 from hostile.judging import Fault, judged
 from hostile.models import RECIPES, Files
 from hostile.planted import planted
@@ -23,9 +24,9 @@ from hostile.watched import watched
 from ptir.errors import CheckpointError, UsageError
 
 SLICE = int(os.environ.get("PTIR_SLICE") or 0)
-COUNTS = {"gguf": 120, "folder": 40}
+COUNTS = {"gguf": 120, "folder": 40, "config": 30}
 FOLDERS = 4
-"""Ways of storing that a slice takes, others for each number."""
+"""Ways of storing that a slice takes, others for each number; and families."""
 
 
 @pytest.fixture(scope="module")
@@ -33,10 +34,14 @@ def rights(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Mapping[str
     """The right models by kind."""
     folder = tmp_path_factory.mktemp("right")
     cases = tuple(folder_mutations.CASES)
-    some = tuple(cases[(SLICE * FOLDERS + n) % len(cases)] for n in range(FOLDERS))
+    some, families = (
+        tuple(names[(SLICE * FOLDERS + n) % len(names)] for n in range(FOLDERS))
+        for names in (cases, tuple(config_mutations.smallest()))
+    )
     return {
         "gguf": fuzz_files.gguf_models(folder / "gguf"),
         "folder": folder_mutations.folders(folder / "folder", some),
+        "config": config_mutations.folders(folder / "config", families),
     }
 
 
@@ -84,12 +89,24 @@ def _greedy(path: Path) -> None:
     np.ones(150 << 17)  # 150 MiB
 
 
+def _slow(path: Path) -> None:
+    _spin(0.3)
+    raise CheckpointError(f"{path}: is wrong")
+
+
+def _spin(seconds: float) -> None:
+    until = time.process_time() + seconds
+    while time.process_time() < until:
+        pass
+
+
 PLANTED: dict[str, tuple[Callable[[Path], object], str]] = {
     "another exception": (lambda path: {}[path], "open it: KeyError"),
     "another error": (_wrong_error, "UsageError, not CheckpointError"),
     "no name": (_nameless, "does not name the file"),
     "a page": (_long, "letters"),
     "without an end": (_endless, "took more than 0.2 s"),
+    "a late refusal": (_slow, "refused after 0.[3-9] s"),
     "much memory": (_greedy, "took 1[45]. MiB"),
 }
 
@@ -101,6 +118,7 @@ def test_what_no_file_may_bring_about_is_a_fault(
     step, words = PLANTED[case]
     monkeypatch.setattr(judging, "STEPS", {"open it": step})
     monkeypatch.setattr(judging, "PATIENCE", 0.2 if case == "without an end" else 5.0)
+    monkeypatch.setattr(judging, "REFUSING", 0.2)
     with pytest.raises(Fault, match=words):
         judged(tmp_path / "m.gguf")
 

@@ -11,6 +11,7 @@ import io
 import json
 import os
 import resource
+import time
 import traceback
 import warnings
 from collections.abc import Callable, Iterator
@@ -24,13 +25,18 @@ from ptir.checkpoint import DescribedTokenizer, open_checkpoint
 from ptir.cli.main import group
 from ptir.errors import CheckpointError, PtirError
 from ptir.params.source import stored_formats
-from ptir.runtime import Model
+from ptir.runtime.image_model import ImageModel
+from ptir.runtime.speech.speech_model import SpeechModel
 from ptir.weights.affine_form import held_as
 from ptir_testsuite.running.kinds.edited import Late, limited
 from running import REF
 
 PATIENCE = 5.0
 """Seconds of the processor's that one model may take."""
+REFUSING = 1.0
+"""Seconds in which one that is refused is refused."""
+PIXELS = (64, 64, 3)
+"""An image that models of images are given."""
 MEMORY = 96 << 20
 """Bytes by which a model may raise what the process takes; right ones need a third of them."""
 ADDRESSES = 1 << 30
@@ -48,7 +54,7 @@ class Fault(Exception):  # noqa: N818  of the engine's, whatever it raised
 def judged(path: Path) -> str:
     """How a model ended: ``ran``, or ``refused`` and while what; raises ``Fault``."""
     doing = ["open"]
-    began = _memory(reset=True)
+    began, spent = _memory(reset=True), time.process_time()
     try:
         with _quiet(), limited(PATIENCE):
             for name, step in STEPS.items():
@@ -57,6 +63,8 @@ def judged(path: Path) -> str:
         ended = "ran"
     except PtirError as error:
         _check_told(path, doing[0], error)
+        if (took := time.process_time() - spent) > REFUSING:
+            raise Fault(f"{doing[0]}: refused after {took:.1f} s: {error}") from error
         ended = f"refused ({doing[0]})"
     except Late as error:
         raise Fault(f"{doing[0]}: took more than {PATIENCE:g} s") from error
@@ -104,6 +112,8 @@ def _described(path: Path) -> None:
 def _told(path: Path) -> None:
     """A tokenizer that cannot be built is no error; why is kept for whoever gives a text."""
     model = _loaded(path)
+    if isinstance(model, ImageModel):
+        return
     loaded = model.text.loaded
     if loaded.tokenizer is None:
         if isinstance(model.checkpoint.tokenizer, DescribedTokenizer) and not loaded.lack:
@@ -123,6 +133,13 @@ def _read(path: Path) -> None:
 
 def _ran(path: Path) -> None:
     model = _loaded(path)
+    if isinstance(model, ImageModel):
+        model.forward(np.zeros(PIXELS, np.float32))
+        return
+    if isinstance(model, SpeechModel):
+        settings = model.settings
+        model.forward([0], np.zeros((settings.frames, settings.mels), np.float32))
+        return
     size = int(model.checkpoint.config["vocab_size"])
     if model.reads_texts:
         model.forward([index % size for index in range(min(5, model.context))])
@@ -155,7 +172,7 @@ def _refused(path: Path, read: Callable[[], object]) -> None:
         raise Fault("cut: something was read of a file that was cut since it was opened")
 
 
-def _loaded(path: Path) -> Model:
+def _loaded(path: Path) -> Any:
     return ptir.load_model(path, backend=REF)
 
 

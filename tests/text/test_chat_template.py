@@ -145,6 +145,11 @@ def test_a_template_that_takes_too_much_or_reaches_too_far_is_an_error(
         rendered(template)
 
 
+def test_filters_that_import_later_work_where_no_file_can_be_opened() -> None:
+    template = "{{ 'a <b>c</b>'|striptags }} {{ 'ab cd'|wordwrap(2) }} {{ [1]|pprint }}"
+    assert rendered(template) == "a c ab\ncd [1]"
+
+
 def test_what_ends_the_process_leaves_the_next_prompt_as_it_was() -> None:
     with pytest.raises(CheckpointError):
         rendered(LONG[0][0])

@@ -86,7 +86,9 @@ def _line(error: Exception) -> str:
 def _prepare() -> Callable[[str], Any]:
     """Import all that is needed later, when no file can be opened, and give the compiler."""
     import codecs
-    import pprint  # noqa: F401  this and the next two: jinja2 imports them when it needs them
+    import html  # noqa: F401  this and the next: jinja2 imports them when it needs them
+    import pprint  # noqa: F401
+    import textwrap  # noqa: F401
 
     import jinja2
     import jinja2.constants
