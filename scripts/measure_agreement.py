@@ -1,6 +1,6 @@
 """Measures how far every family of models is off from Transformers, on each backend.
 
-``python scripts/measure_agreement.py [MODEL_TYPE ...]`` writes docs/results/agreement.json, from
+``python scripts/measure_agreement.py [MODEL_TYPE ...]`` writes docs/results/models.json, from
 which scripts/generate_docs.py makes docs/models.md; families that are not named keep their rows.
 Needs ``pip install -r requirements/parity.txt``. A family's tiny preset is built by Transformers
 with random weights, none of them left at 0 or 1, and opened by ptir. Speed is measured by
@@ -26,7 +26,7 @@ from ptir.models import ModelDefinition
 from ptir.models.table import HEARS, MODELS, READS, load_modules
 from ptir.runtime.speech.tokens import SpeechTokens
 
-FILE: Final = Path(__file__).resolve().parent.parent / "docs" / "results" / "agreement.json"
+FILE: Final = Path(__file__).resolve().parent.parent / "docs" / "results" / "models.json"
 BACKENDS: Final = ("ref", "c", "opencl")
 IMAGES: Final = (2, 65, 93, 3)
 """Prepared images whose scores are compared, of a model that takes them."""

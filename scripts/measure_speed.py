@@ -1,6 +1,6 @@
 """Measures presets of every kind of model with ``ptir bench``: speed, and the memory that it takes.
 
-``python scripts/measure_speed.py [PRESET ...]`` writes docs/results/speed.json, from which
+``python scripts/measure_speed.py [PRESET ...]`` writes docs/results/model_speeds.json, from which
 scripts/generate_docs.py makes docs/models.md; presets that are not named keep their rows. Without
 names it measures what people run: the smallest preset of each family that generates, and of others
 all up to ``LARGEST``. A preset has random weights and a process of its own, whose command its row
@@ -14,13 +14,14 @@ import datetime
 import json
 import math
 import platform
-import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
+
+from models_page import is_real
 
 import ptir
 from ptir.models import ModelDefinition
@@ -30,16 +31,13 @@ from ptir.runtime.kinds import row_of
 from ptir.runtime.recorded import image_size
 from ptir.runtime.specs import parameter_types
 
-FILE: Final = Path(__file__).resolve().parent.parent / "docs" / "results" / "speed.json"
+FILE: Final = Path(__file__).resolve().parent.parent / "docs" / "results" / "model_speeds.json"
 ROOM: Final = 8 << 30
 """Bytes that a process may take."""
 BESIDES: Final = 1 << 30
 """Bytes that it takes besides weights: the interpreter, the probe of bandwidth, activations."""
-LARGEST: Final = 400_000_000
+LARGEST: Final = 200_000_000
 """Weights of the largest preset of a family that generates no text."""
-MADE_UP: Final = re.compile(r".+-(tiny|micro)(-[a-z]+)?")
-"""The names of presets that nobody runs, but for what is ``REAL``."""
-REAL: Final = ("whisper-tiny",)
 PROGRAM: Final = [str(Path(sys.executable).with_name("ptir"))]
 
 Report = Mapping[str, Any]
@@ -114,15 +112,10 @@ def sizes(definition: ModelDefinition, name: str) -> list[int]:
 
 def chosen(definition: ModelDefinition) -> Iterator[str]:
     """The presets of a family that are measured."""
-    found = {
-        name: sum(sizes(definition, name))
-        for name in definition.presets
-        if name in REAL or not MADE_UP.fullmatch(name)
-    }
-    if "generate" in definition.capabilities:
-        yield min(found, key=lambda name: found[name])
-    else:
-        yield from (name for name, size in found.items() if size <= LARGEST)
+    found = {name: sum(sizes(definition, name)) for name in definition.presets if is_real(name)}
+    smallest = min(found, key=lambda name: found[name])
+    most = 0 if "generate" in definition.capabilities else LARGEST
+    yield from (name for name, size in found.items() if name == smallest or size <= most)
 
 
 def measured(name: str) -> dict[str, Any]:

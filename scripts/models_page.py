@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +21,9 @@ from ptir.models.table import (
     load_modules,
 )
 
+MADE_UP: Final = re.compile(r".+-(tiny|micro)(-[a-z]+)?")
+"""The names of presets that are there for tests, but for what is ``REAL``."""
+REAL: Final = ("whisper-tiny",)
 RESULTS: Final = Path(__file__).resolve().parent.parent / "docs" / "results"
 BACKENDS: Final = {"ref": "NumPy", "c": "C", "opencl": "PoCL"}
 TOLD: Final = 256 << 20
@@ -28,32 +32,34 @@ TOLD: Final = 256 << 20
 INTRO = """
 # Models
 
-Which models ptir runs, how exactly, how fast, and in how much memory. Look up the `model_type` of a
-checkpoint's `config.json`: a folder, a GGUF file or a hub id of that family opens as it is. `random:`
-names stand for the same architectures with random weights at the sizes that people run, so that every
-row can be measured without a download. Another family is [one file](guides/add-a-model.md).
+Which models ptir runs, how exactly, how fast, and in how much memory: look up the `model_type` of
+a checkpoint's `config.json`. A folder, a GGUF file or a hub id of that family opens as it is, and
+`random:NAME` stands for the same architecture with random weights, so that every row can be
+measured without a download. Another family is [one file](guides/add-a-model.md).
 
-**Agreement** is with Transformers {transformers} (PyTorch {torch}, f32): the greatest difference of
-results over the greatest result, with the same random weights, on the backends for NumPy, C and PoCL.
-*Tokens* says whether texts that were written one likeliest token at a time were the same on all three.
+**Exactness** is the difference to Transformers {transformers} (PyTorch {torch}, f32) with the same
+random weights, on the backends for NumPy, C and PoCL: the greatest one of results, in millionths of
+the greatest result. *Tokens* says whether texts of likeliest tokens were the same on all three. The
+command of a row is `python scripts/measure_agreement.py MODEL_TYPE`.
 
-**Speed** and **memory** are those of the C backend on {cores} cores of {processor}, with nothing else
-running. *Weights* is what they take, *memory* the most of the process that was resident while it ran,
-Python and its libraries (about 150 MiB) included. Each row ends with the command that makes it;
-`python scripts/measure_speed.py PRESET` puts its result here.
+**Speed** is that of the C backend on {cores} cores of {processor}, with nothing else running.
+*Weights* are the bytes that they take; *memory* is the most of the process that was resident while
+it ran, Python and its libraries (about 150 MiB) included. Each row begins with its command, and
+`python scripts/measure_speed.py PRESET` puts the result here.
 """
 
 LANGUAGE: Final = """
 ## Models that generate text
 
-`ptir run` and `ptir chat` are for these ([guide](guides/chat.md)). Compared are logits of 40 tokens, and
-64 tokens behind them. {wrappers} are read for their text alone, as the family of their `text_config`.
+`ptir run` and `ptir chat` are for these ([guide](guides/chat.md)). Compared are logits of 40
+tokens, and 64 tokens behind them. {wrappers} are read for their text alone, as the family of their
+`text_config`.
 """
 LANGUAGE_SPEED: Final = """
-Of each family the smallest preset that people run, with weights of `int8`, or of `int4` where those do
-not fit into {room}. *Decoding* and *prompt* (128 tokens) are tokens a second. Each token reads all
-weights that it needs once, so *bandwidth*, the share of what memory gives that was read, is how close
-decoding is to the most that it could be.
+Of each family the smallest preset that people run, with weights of `int8`, or of `int4` where
+those do not fit into {room}. *Decoding* and *prompt* (128 tokens) are tokens a second. Each token
+reads all weights that it needs once, so *bandwidth*, the share of what memory gives that was read,
+is how close decoding is to the most that it could be.
 """
 LACKING: Final = """
 Not measured, since their smallest preset does not fit, in either format: {names}.
@@ -61,12 +67,12 @@ Not measured, since their smallest preset does not fit, in either format: {names
 IMAGES: Final = """
 ## Models of images
 
-`ptir classify`, `ptir embed` and `ptir run --image` are for these ([guide](guides/images.md)); CLIP also
-embeds texts. Compared are scores, or CLIP's features, of two images of 65 x 93 pixels.
+`ptir classify`, `ptir embed` and `ptir run --image` are for these ([guide](guides/images.md));
+CLIP also embeds texts. Compared are scores, or CLIP's features, of two images of 65 x 93 pixels.
 """
 IMAGES_SPEED: Final = """
-Images a second in f32, one at a time and 8 at once. *Of peak* is floating-point operations, a second,
-of 8 over the most that products of f32 matrices reach on the same cores.
+Images a second in f32, one at a time and 8 at once. *Of peak* is floating-point operations, a
+second, of 8 over the most that products of f32 matrices reach on the same cores.
 """
 TEXTS: Final = """
 ## Encoders of text
@@ -80,20 +86,14 @@ TEXTS_SPEED: Final = """
 SPEECH: Final = """
 ## Models of speech
 
-`ptir transcribe` is for these ([guide](guides/transcribe.md)). Compared are the logits of 40 tokens behind a
-window of features, and the text of a window.
+`ptir transcribe` is for these ([guide](guides/transcribe.md)). Compared are the logits of 40
+tokens behind a window of features, and the text of a window.
 """
 SPEECH_SPEED: Final = """
-A window of 30 seconds in f32. *Hearing* is the encoder alone, *all* is from samples to 64 tokens, both in
-seconds of sound a second; *decoding* is tokens a second, and *bandwidth* its share as above.
+A window of 30 seconds in f32. *Hearing* is the encoder alone, *all* is from samples to 64 tokens,
+both in seconds of sound a second; *decoding* is tokens a second, and *bandwidth* its share as
+above.
 """
-PRESETS: Final = """
-## Presets
-
-What may stand behind `random:`. Names with `tiny` and `micro`, but for `whisper-tiny`, are made up for
-tests.
-"""
-
 Row = Mapping[str, Any]
 
 
@@ -126,9 +126,7 @@ def _of_speech(row: Row) -> tuple[str, ...]:
     return (*speeds, f"{row['decode']:.0f}", f"{row['share']:.0%}")
 
 
-_SEEING: Final = Kind(
-    IMAGES, IMAGES_SPEED, ("pixels", "one", "8 at once", "of peak"), _of_images
-)
+_SEEING: Final = Kind(IMAGES, IMAGES_SPEED, ("pixels", "one", "8 at once", "of peak"), _of_images)
 KINDS: Final[Mapping[tuple[str, ...], Kind]] = {
     GENERATES: Kind(
         LANGUAGE,
@@ -156,7 +154,7 @@ def page(note: str) -> str:
     load_modules()
     agreement, speed = (
         json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))
-        for name in ("agreement", "speed")
+        for name in ("models", "model_speeds")
     )
     room = next(f"{row['room'] >> 30} GiB" for row in speed["presets"].values() if "room" in row)
     alone = [n for n, one in sorted(MODELS.items()) if not one.presets and _kind(one).tokens]
@@ -169,8 +167,12 @@ def page(note: str) -> str:
     parts = [note, INTRO.format(**facts)]
     for kind in dict.fromkeys(KINDS.values()):
         parts += _section(kind, agreement["families"], speed["presets"], facts)
-    parts += [PRESETS, _table(("`model_type`", "`random:`"), _presets())]
     return "\n".join(parts) + "\n"
+
+
+def is_real(preset: str) -> bool:
+    """Whether a preset is the size of a model that people run."""
+    return preset in REAL or not MADE_UP.fullmatch(preset)
 
 
 def _kind(definition: ModelDefinition) -> Kind:
@@ -182,19 +184,19 @@ def _section(
     kind: Kind, families: Mapping[str, Row], presets: Mapping[str, Row], facts: Row
 ) -> Iterator[str]:
     """A kind's two tables with what is said of them."""
-    found = [
-        name for name, one in sorted(MODELS.items()) if one.presets and _kind(one) is kind
-    ]
+    found = [name for name, one in sorted(MODELS.items()) if one.presets and _kind(one) is kind]
     yield kind.says.format(**facts)
     layouts = {one.model_type for one in LAYOUTS.values()} & {*found}
     head = ("`model_type`", *(("GGUF",) if layouts else ()), *BACKENDS.values())
-    head = (*head, *(("tokens",) if kind.tokens else ()), "command")
+    head = (*head, *(("tokens",) if kind.tokens else ()), "`random:`")
     yield _table(head, ([*_agreed(kind, name, families[name], layouts)] for name in found))
     yield kind.says_of_speed.format(**facts)
-    rows = {name: presets[name] for model in found for name in MODELS[model].presets if name in presets}
-    head = ("`random:`", *kind.head, "weights", "memory", "command")
-    measured = ((name, row) for name, row in rows.items() if "command" in row)
-    yield _table(head, ([f"`{name}`", *_timed(kind, row)] for name, row in measured))
+    rows = {
+        name: presets[name] for model in found for name in MODELS[model].presets if name in presets
+    }
+    head = ("command", *kind.head, "weights", "memory")
+    measured = (row for row in rows.values() if "command" in row)
+    yield _table(head, ([*_timed(kind, row)] for row in measured))
     lacking = (
         f"`{name}` of `{row['model_type']}` (about {row['needs'] / 2**30:.0f} GiB)"
         for name, row in rows.items()
@@ -211,24 +213,18 @@ def _agreed(kind: Kind, name: str, family: Row, layouts: Sequence[str] | set[str
     if layouts:
         kinds = sorted({arch for arch, one in LAYOUTS.items() if one.model_type == name})
         yield ", ".join(f"`{arch}`" for arch in kinds)
-    yield from (f"{rows[backend]['off']:.0e}" for backend in BACKENDS)
+    yield from (f"{1e6 * rows[backend]['off']:.1f}" for backend in BACKENDS)
     if kind.tokens:
         yield "same" if all(one["same_tokens"] for one in rows.values()) else "differ"
-    yield f"`python scripts/measure_agreement.py {name}`"
+    yield ", ".join(f"`{preset}`" for preset in MODELS[name].presets if is_real(preset))
 
 
 def _timed(kind: Kind, row: Row) -> Iterator[str]:
+    yield f"`{row['command']}`"
     yield from kind.cells(row)
     yield f"{row['weights'] / 2**20:,.0f} MiB"
     more = f" ({row['memory'] / row['weights']:.2f} x)" if row["weights"] >= TOLD else ""
     yield f"{row['memory'] / 2**20:,.0f} MiB{more}"
-    yield f"`{row['command']}`"
-
-
-def _presets() -> Iterator[list[str]]:
-    for name, one in sorted(MODELS.items()):
-        if one.presets:
-            yield [f"`{name}`", ", ".join(f"`{preset}`" for preset in one.presets)]
 
 
 def _table(head: Sequence[str], rows: Iterator[list[str]]) -> str:

@@ -4,8 +4,9 @@ A test ``pp512`` runs a prompt of 512 random tokens, ``tg64`` decodes 64 tokens.
 once and repeated; decoding is bracketed by a probe of memory bandwidth (see ``cli.bandwidth``).
 Its share of that bandwidth is the bytes of the weights that a step reads, times steps per second.
 Of a model of speech ``enc1500`` hears a window, whose 1500 positions take the place of tokens, and
-``win30s+64`` writes 64 tokens of it, from its samples on. Of models of images ``img8`` sees 8 of them at once, of encoders ``txt8x128`` reads 8 texts of 128
-tokens; their arithmetic stands beside the most that the device was seen to do (see ``cli.roofs``).
+``win30s+64`` writes 64 tokens of it, from its samples on. Of models of images ``img8`` sees 8 of
+them at once, of encoders ``txt8x128`` reads 8 texts of 128 tokens; their arithmetic stands beside
+the most that the device was seen to do (see ``cli.roofs``).
 """
 
 from __future__ import annotations

@@ -19,7 +19,10 @@ if TYPE_CHECKING:
 @click.command()
 @model_argument
 @click.option(
-    "-n", "--tokens", type=click.IntRange(1), help="Only generations of N tokens, prompt included, or texts of up to N."
+    "-n",
+    "--tokens",
+    type=click.IntRange(1),
+    help="Only generations of N tokens, prompt included, or texts of up to N.",
 )
 @click.option(
     "--batch",
@@ -41,10 +44,10 @@ def command(
     tuned: bool,
     formats: Formats,
 ) -> None:
-    """Build and cache the kernels that MODEL needs for what it can do: to generate or transcribe,
-    greedy and sampled, to embed, classify or rank.
+    """Build and cache the kernels that MODEL needs for all that it can do.
 
-    Later runs on the same device, in any process, build nothing. With --tune, the model's products
+    That is to generate or transcribe, greedy and sampled, to embed, classify, fill or rank. Later
+    runs on the same device, in any process, build nothing. With --tune, the model's products
     are measured with other tile sizes before; the choice is kept for the device and driver until
     the next --tune or `ptir cache clear`.
     """
