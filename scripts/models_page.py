@@ -1,139 +1,246 @@
-"""The page of models: every family that is defined, with what scripts/measure_models.py found."""
+"""The page of models: what scripts/measure_agreement.py and scripts/measure_speed.py found."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from ptir.checkpoint.gguf.architectures.table import LAYOUTS
-from ptir.models.table import HEARS, MODELS, READS, ModelDefinition, load_modules
+from ptir.models.table import (
+    GENERATES,
+    HEARS,
+    MATCHES,
+    MODELS,
+    READS,
+    SEES,
+    ModelDefinition,
+    load_modules,
+)
 
-FILE: Final = Path(__file__).resolve().parent.parent / "docs" / "results" / "models.json"
+MADE_UP: Final = re.compile(r".+-(tiny|micro)(-[a-z]+)?")
+"""The names of presets that are there for tests, but for what is ``REAL``."""
+REAL: Final = ("whisper-tiny",)
+RESULTS: Final = Path(__file__).resolve().parent.parent / "docs" / "results"
 BACKENDS: Final = {"ref": "NumPy", "c": "C", "opencl": "PoCL"}
+TOLD: Final = 256 << 20
+"""Bytes of weights from which the ratio of memory to them is told: below, Python is most of it."""
 
 INTRO = """
 # Models
 
-Which families run, by the `model_type` of a checkpoint's `config.json`; how far each was off from
-Transformers; and how fast it is. Any checkpoint of a family opens with `ptir run FOLDER`;
-`ptir run random:NAME` needs none. Another family is [one file](guides/add-a-model.md).
+Which models ptir runs, how exactly, how fast, and in how much memory: look up the `model_type` of
+a checkpoint's `config.json`. A folder, a GGUF file or a hub id of that family opens as it is, and
+`random:NAME` stands for the same architecture with random weights, so that every row can be
+measured without a download. Another family is [one file](guides/add-a-model.md).
 
-*Off* is the greatest difference of logits to Transformers {transformers} (PyTorch {torch}, f32)
-over the greatest logit, on NumPy, C and PoCL, for 40 tokens through the tiny preset with random
-weights; *tokens* says whether 64 greedy ones after them were on all three what Transformers chooses
-in their places when it sees the whole text at once (the factors of `longrope` are those of the
-whole text then, as they are here; its `generate` takes short ones until a text grows beyond the
-first context). Speed is that
-of `ptir bench random:NAME --backend c --quant int8` on two cores of {processor}: tokens a second of
-decoding and of a prompt of 128, the share of the bandwidth of memory that decoding reaches, and the
-most memory that was held, of the smallest preset that people run, if it has at most two billion
-weights; other work ran beside it. Rows are measured by
-`python scripts/measure_models.py MODEL_TYPE`. {wrappers} are read for their text alone, as the
-family of their `text_config`.
+**Exactness** is the difference to Transformers {transformers} (PyTorch {torch}, f32) with the same
+random weights, on the backends for NumPy, C and PoCL: the greatest one of results, in millionths of
+the greatest result. *Tokens* says whether the likeliest tokens were on all three those that Transformers
+chooses in their places when it sees the whole text at once (with `longrope` its `generate` takes
+short factors until a text outgrows the first context). The command of a row is
+`python scripts/measure_agreement.py MODEL_TYPE`.
+
+**Speed** is that of the C backend on {cores} cores of {processor}, with nothing else running.
+*Weights* are the bytes that they take; *memory* is the most of the process that was resident while
+it ran, Python and its libraries (about 150 MiB) included. Each row begins with its command, and
+`python scripts/measure_speed.py PRESET` puts the result here.
 """
-HEAD: Final = (
-    "`model_type`",
-    "GGUF",
-    "off",
-    "tokens",
-    "`random:`",
-    "measured",
-    "decoding",
-    "prompt",
-    "bandwidth",
-    "memory",
-)
 
-IMAGES_INTRO: Final = """
+LANGUAGE: Final = """
+## Models that generate text
+
+`ptir run` and `ptir chat` are for these ([guide](guides/chat.md)). Compared are logits of 40
+tokens, and 64 tokens behind them. {wrappers} are read for their text alone, as the family of their
+`text_config`.
+"""
+LANGUAGE_SPEED: Final = """
+Of each family the smallest preset that people run, with weights of `int8`, or of `int4` where those
+do not fit into {room}. *Decoding* and *prompt* (128 tokens) are tokens a second. A token needs its
+weights once, so *bandwidth*, the share of what memory gives at the same time that they are, tells
+how close decoding is to the most that it could be. Other traffic is not counted in it: `mamba2`'s
+layers carry 18 MiB that each token reads and writes, which makes 64% about 80%.
+"""
+TOO_LARGE: Final = """
+Not measured, since their smallest preset does not fit in either format: {names}.
+"""
+NOT_MEASURED: Final = """
+Not measured yet: {names}; `python scripts/measure_speed.py PRESET` does it.
+"""
+IMAGES: Final = """
 ## Models of images
 
-What [models of images](guides/images.md) do, and how far scores (features of `clip`) were off for
-two images of 65 x 93 pixels through the tiny preset with random weights, measured in the same way.
+`ptir classify`, `ptir embed` and `ptir run --image` are for these ([guide](guides/images.md));
+CLIP also embeds texts. Compared are scores, or CLIP's features, of two images of 65 x 93 pixels.
 """
-IMAGES_HEAD: Final = ("`model_type`", "can", "off", "`random:`")
-TEXTS_INTRO: Final = """
+IMAGES_SPEED: Final = """
+Images a second in f32, one at a time and 8 at once. *Of peak* is floating-point operations, a
+second, of 8 over the most that products of f32 matrices reach on the same cores.
+"""
+TEXTS: Final = """
 ## Encoders of text
 
-What [encoders](guides/embed.md) do, by their heads, and how far the vectors of tokens were off for
-a text of 40 through the tiny preset with random weights, measured in the same way.
+`ptir embed`, `ptir rerank`, `ptir classify` and `ptir fill` are for these, by their heads
+([guide](guides/embed.md)). Compared are the vectors of 40 tokens.
 """
-SPEECH_INTRO: Final = """
+TEXTS_SPEED: Final = """
+32 sentences of 32 tokens at once, in f32.
+"""
+SPEECH: Final = """
 ## Models of speech
 
-What [models of speech](guides/transcribe.md) do, how far logits were off for 40 tokens behind a
-window of features through the smallest preset with random weights, and whether the text of a window
-was the same on all three, measured in the same way.
+`ptir transcribe` is for these ([guide](guides/transcribe.md)). Compared are the logits of 40
+tokens behind a window of features, and the text of a window.
 """
-SPEECH_HEAD: Final = ("`model_type`", "can", "off", "tokens", "`random:`")
+SPEECH_SPEED: Final = """
+A window of 30 seconds in f32. *Hearing* is the encoder alone, *all* is from samples to 64 tokens,
+both in seconds of sound a second; *decoding* is tokens a second, and *bandwidth* its share as
+above.
+"""
+Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A section of the page: what is said before its two tables, and the cells of speed."""
+
+    says: str
+    says_of_speed: str
+    head: tuple[str, ...]
+    cells: Callable[[Row], tuple[str, ...]]
+    tokens: bool = False
+
+
+def _of_generation(row: Row) -> tuple[str, ...]:
+    return f"{row['decode']:.0f}", f"{row['prefill']:,.0f}", f"{row['share']:.0%}"
+
+
+def _of_images(row: Row) -> tuple[str, ...]:
+    size = "{} x {}".format(*row["size"])
+    return size, f"{row['one']:.3g}", f"{row['several']:.3g}", f"{row['share']:.0%}"
+
+
+def _of_texts(row: Row) -> tuple[str, ...]:
+    return f"{row['texts']:.0f}", f"{row['tokens']:,.0f}", f"{row['share']:.0%}"
+
+
+def _of_speech(row: Row) -> tuple[str, ...]:
+    speeds = (f"{row['encoder']:.1f} x", f"{row['real_time']:.1f} x")
+    return (*speeds, f"{row['decode']:.0f}", f"{row['share']:.0%}")
+
+
+_SEEING: Final = Kind(IMAGES, IMAGES_SPEED, ("pixels", "one", "8 at once", "of peak"), _of_images)
+KINDS: Final[Mapping[tuple[str, ...], Kind]] = {
+    GENERATES: Kind(
+        LANGUAGE,
+        LANGUAGE_SPEED,
+        ("decoding", "prompt", "bandwidth"),
+        _of_generation,
+        tokens=True,
+    ),
+    SEES: _SEEING,
+    MATCHES: _SEEING,
+    READS: Kind(TEXTS, TEXTS_SPEED, ("texts a second", "tokens a second", "of peak"), _of_texts),
+    HEARS: Kind(
+        SPEECH,
+        SPEECH_SPEED,
+        ("hearing", "all", "decoding", "bandwidth"),
+        _of_speech,
+        tokens=True,
+    ),
+}
+"""By what an architecture can do (``ptir.models.table``), in the order of the page."""
 
 
 def page(note: str) -> str:
-    """The whole page; raises ``KeyError`` for a family that was not measured."""
+    """The whole page; raises ``KeyError`` for a family whose agreement was not measured."""
     load_modules()
-    kept = json.loads(FILE.read_text(encoding="utf-8"))
-    alone = (n for n, one in sorted(MODELS.items()) if not one.presets and _generates(one))
-    wrappers = ", ".join(f"`{name}`" for name in alone)
-    intro = INTRO.format(**kept["machine"], wrappers=wrappers)
-    families = kept["families"]
-    parts = (
-        *(note, intro, _table(families)),
-        *(IMAGES_INTRO, _images(families)),
-        *(TEXTS_INTRO, _images(families, READS)),
-        *(SPEECH_INTRO, _images(families, HEARS)),
+    agreement, speed = (
+        json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))
+        for name in ("models", "model_speeds")
     )
+    room = next(f"{row['room'] >> 30} GiB" for row in speed["presets"].values() if "room" in row)
+    alone = [n for n, one in sorted(MODELS.items()) if not one.presets and _kind(one).tokens]
+    facts = {
+        **agreement["machine"],
+        **speed["machine"],
+        "wrappers": ", ".join(f"`{name}`" for name in alone),
+        "room": room,
+    }
+    parts = [note, INTRO.format(**facts)]
+    for kind in dict.fromkeys(KINDS.values()):
+        parts += _section(kind, agreement["families"], speed["presets"], facts)
     return "\n".join(parts) + "\n"
 
 
-def _generates(definition: ModelDefinition) -> bool:
-    return "generate" in definition.capabilities
+def is_real(preset: str) -> bool:
+    """Whether a preset is the size of a model that people run."""
+    return preset in REAL or not MADE_UP.fullmatch(preset)
 
 
-def _images(families: dict[str, Any], capabilities: tuple[str, ...] = ()) -> str:
-    """The table of models of images, or of those that can do what encoders or speech do."""
-    head = SPEECH_HEAD if capabilities == HEARS else IMAGES_HEAD
-    lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
-    for name, one in sorted(MODELS.items()):
-        kind = one.capabilities if one.capabilities in (READS, HEARS) else ()
-        if _generates(one) or not one.presets or kind != capabilities:
-            continue
-        rows = families[name]["agreement"]
-        off = ", ".join(f"{rows[backend]['off']:.0e}" for backend in BACKENDS)
-        presets = ", ".join(f"`{preset}`" for preset in one.presets)
-        cells = [f"`{name}`", ", ".join(one.capabilities), off]
-        cells += [_tokens(rows)] if capabilities == HEARS else []
-        lines.append(f"| {' | '.join((*cells, presets))} |")
-    return "\n".join(lines)
+def _kind(definition: ModelDefinition) -> Kind:
+    able = definition.capabilities
+    return KINDS[GENERATES if "generate" in able else able]
 
 
-def _table(families: dict[str, Any]) -> str:
-    lines = ["| " + " | ".join(HEAD) + " |", "|" + "---|" * len(HEAD)]
-    seen = (name for name, one in MODELS.items() if one.presets and _generates(one))
-    for model_type in sorted(seen):
-        lines.append("| " + " | ".join(_cells(model_type, families[model_type])) + " |")
-    return "\n".join(lines)
+def _section(
+    kind: Kind, families: Mapping[str, Row], presets: Mapping[str, Row], facts: Row
+) -> Iterator[str]:
+    """A kind's two tables with what is said of them."""
+    found = [name for name, one in sorted(MODELS.items()) if one.presets and _kind(one) is kind]
+    yield kind.says.format(**facts)
+    layouts = {one.model_type for one in LAYOUTS.values()} & {*found}
+    head = ("`model_type`", *(("GGUF",) if layouts else ()), *BACKENDS.values())
+    head = (*head, *(("tokens",) if kind.tokens else ()), "`random:`")
+    yield _table(head, ([*_agreed(kind, name, families[name], layouts)] for name in found))
+    yield kind.says_of_speed.format(**facts)
+    rows = {
+        name: presets[name] for model in found for name in MODELS[model].presets if name in presets
+    }
+    head = ("command", *kind.head, "weights", "memory")
+    measured = (row for row in rows.values() if "command" in row)
+    yield _table(head, ([*_timed(kind, row)] for row in measured))
+    yield from _lacking(found, rows)
 
 
-def _tokens(rows: dict[str, Any]) -> str:
-    return "same" if all(one["same_tokens"] for one in rows.values()) else "differ"
+def _lacking(found: Sequence[str], rows: Mapping[str, Row]) -> Iterator[str]:
+    """Which families have no speed, and why."""
+    large = [
+        f"`{name}` of `{row['model_type']}` (about {row['needs'] / 2**30:.0f} GiB)"
+        for name, row in rows.items()
+        if "needs" in row
+    ]
+    if large:
+        yield TOO_LARGE.format(names=", ".join(large))
+    told = {row["model_type"] for row in rows.values()}
+    others = [f"`{name}`" for name in found if name not in told]
+    if others:
+        yield NOT_MEASURED.format(names=", ".join(others))
 
 
-def _cells(model_type: str, row: dict[str, Any]) -> Iterator[str]:
-    rows = row["agreement"]
-    kinds = sorted({name for name, one in LAYOUTS.items() if one.model_type == model_type})
-    yield f"`{model_type}`"
-    yield ", ".join(f"`{name}`" for name in kinds)
-    yield ", ".join(f"{rows[name]['off']:.0e}" for name in BACKENDS)
-    yield _tokens(rows)
-    names = [f"`{name}`" for name in MODELS[model_type].presets]
-    yield ", ".join(names)
-    speed = row["speed"]
-    if speed is None:
-        yield from [""] * 5
-        return
-    yield f"`{speed['preset']}`"
-    yield f"{speed['decode']:.0f}"
-    yield f"{speed['prefill']:.0f}"
-    yield f"{speed['share']:.0%}"
-    yield f"{speed['memory'] / 2**20:,.0f} MiB"
+def _agreed(kind: Kind, name: str, family: Row, layouts: Sequence[str] | set[str]) -> Iterator[str]:
+    rows = family["agreement"]
+    yield f"`{name}`"
+    if layouts:
+        kinds = sorted({arch for arch, one in LAYOUTS.items() if one.model_type == name})
+        yield ", ".join(f"`{arch}`" for arch in kinds)
+    yield from (f"{1e6 * rows[backend]['off']:.1f}" for backend in BACKENDS)
+    if kind.tokens:
+        yield "same" if all(one["same_tokens"] for one in rows.values()) else "differ"
+    yield ", ".join(f"`{preset}`" for preset in MODELS[name].presets if is_real(preset))
+
+
+def _timed(kind: Kind, row: Row) -> Iterator[str]:
+    yield f"`{row['command']}`"
+    yield from kind.cells(row)
+    yield f"{row['weights'] / 2**20:,.0f} MiB"
+    more = f" ({row['memory'] / row['weights']:.2f} x)" if row["weights"] >= TOLD else ""
+    yield f"{row['memory'] / 2**20:,.0f} MiB{more}"
+
+
+def _table(head: Sequence[str], rows: Iterator[list[str]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)

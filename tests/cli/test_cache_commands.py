@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
 import ptir
@@ -19,7 +22,8 @@ from ptir.passes.remembered import tuning_records_file
 from ptir.runtime.prepacked import WEIGHTS
 from ptir.runtime.session import capacity_for
 from ptir.runtime.steps import chunk_sizes
-from ptir.runtime.warmup import capacities, prompts, warm_up
+from ptir.runtime.warmup import warm_up
+from ptir.runtime.warmup_jobs import capacities, prompts
 from running import REF, Command, command
 
 pytestmark = pytest.mark.turns(2)
@@ -104,6 +108,50 @@ def test_a_run_after_the_warm_up_compiles_no_program() -> None:
         for options in ({"temperature": 0.0}, {"temperature": 0.9, "top_k": 3, "seed": 1}):
             model.generate([1] * length, max_tokens=1, **options)
             model.generate([1] * length, max_tokens=min(2, model.context - length), **options)
+    assert PLANS.compiled == before
+
+
+def embed_texts(model: Any) -> None:
+    for size in (1, 3, 9):
+        model.embed_texts([f"a photo of {number}" for number in range(size)])
+
+
+def see(model: Any) -> None:
+    images = [np.full((40, 30, 3), number, np.uint8) for number in range(5)]
+    for size in (1, 2, 5):
+        model.embed(images[:size])
+        if model.module.classes:
+            model.classify(images[:size])
+
+
+def embed(model: Any) -> None:
+    for size in (1, 4, 9):
+        model.embed(["no more"] * size)
+        model.embed(["so it is said"] * size)
+
+
+def rank(model: Any) -> None:
+    for size in (1, 9):
+        model.rerank("who", ["no", "a longer text, though not by much"] * size)
+
+
+@pytest.mark.parametrize(
+    ("preset", "tokens", "sizes", "use"),
+    [
+        ("resnet-tiny", None, (1, 2, 4, 8), see),
+        ("dinov2-tiny", None, (1, 2, 4, 8), see),
+        ("clip-tiny", None, (1, 2, 4, 8, 16), embed_texts),
+        ("bert-tiny-reranker", 30, (8, 12, 16, 24, 32), rank),
+        ("bert-tiny", 12, (8, 12), embed),
+    ],
+)
+def test_no_kind_of_model_compiles_after_its_warm_up(
+    preset: str, tokens: int | None, sizes: tuple[int, ...], use: Callable[[Any], None]
+) -> None:
+    model = ptir.load_model(f"random:{preset}", backend=REF)
+    assert warm_up(model, tokens, batch=9).capacities == sizes
+    before = PLANS.compiled
+    use(model)
     assert PLANS.compiled == before
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import resource
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,7 @@ import pytest
 import ptir
 from ptir import events
 from ptir.capture.plan import plan_for
+from ptir.cli import bandwidth
 from ptir.trace import DumpSink, listening_to
 from running import (
     REF,
@@ -36,6 +39,7 @@ def test_bench_reports_speeds_in_the_promised_shape(command: Command) -> None:
         None,
     )
     assert [row["test"] for row in value["rows"]] == ["pp8", "tg2"]
+    peak = 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     for row in value["rows"]:
         assert set(row) == {
             "test",
@@ -43,7 +47,10 @@ def test_bench_reports_speeds_in_the_promised_shape(command: Command) -> None:
             "bandwidth_share",
             "weight_bytes_per_token",
             "peak_memory_bytes",
+            "peak_resident_bytes",
         }
+        if sys.platform == "linux":  # the probe, which is there by then, is not counted
+            assert 20 << 20 < row["peak_resident_bytes"] < peak - bandwidth.host_probe().nbytes // 2
         speed = row["tokens_per_second"]
         assert speed["samples"] == [speed["median"]] == [speed["min"]] == [speed["max"]]
         assert speed["median"] > 0

@@ -14,7 +14,8 @@ from ptir.capture.plan import PLANS
 from ptir.cli.main import main
 from ptir.errors import UsageError
 from ptir.runtime import SpeechModel
-from ptir.runtime.warmup import batches, warm_up
+from ptir.runtime.warmup import warm_up
+from ptir.runtime.warmup_jobs import batches
 from running import REF
 
 MICRO = "random:whisper-micro"
@@ -27,11 +28,14 @@ def shown(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:
 
 def test_a_window_and_decoding_are_measured(capsys: pytest.CaptureFixture[str]) -> None:
     found = shown(capsys, "bench", MICRO, "-n", "5", "-r", "1")
-    assert [row["test"] for row in found["rows"]] == ["enc50", "tg5"]
+    assert [row["test"] for row in found["rows"]] == ["enc50", "tg5", "win1s+5"]
     for row in found["rows"]:
         assert len(row["tokens_per_second"]["samples"]) == 1
         assert row["tokens_per_second"]["min"] > 0
-    heard, decoded = found["rows"]
+    heard, decoded, both = found["rows"]
+    assert decoded["real_time"] is None
+    for row, count in ((heard, 50), (both, 5)):  # a window is of one second
+        assert row["real_time"] == pytest.approx(row["tokens_per_second"]["median"] / count)
     assert heard["bandwidth_share"] is None and decoded["bandwidth_share"] > 0
     model = ptir.load_model(MICRO, backend=REF)
     store = model.store
@@ -68,7 +72,7 @@ def test_batches_are_powers_of_two_and_the_whole(most: int, wanted: tuple[int, .
 def test_the_warm_up_says_what_it_did(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["warmup", MICRO, "--backend", "ref"]) == 0
     found = capsys.readouterr()
-    assert "for up to 1 windows" in found.err and "1 of 1 batch sizes done" in found.err
+    assert "for every batch size" in found.err and "1 of 1 batch sizes done" in found.err
     assert "programs in" in found.out
 
 
@@ -76,7 +80,7 @@ def test_the_warm_up_says_what_it_did(capsys: pytest.CaptureFixture[str]) -> Non
     ("arguments", "code", "words"),
     [
         (("warmup", "-n", "20"), 2, "20 tokens: model .* hears, with one size of caches"),
-        (("warmup", "--tune"), 4, "cannot generate; it can transcribe"),
+        (("warmup", "--tune"), 2, "--tune: ref:0 .* has no sizes to choose; leave it out"),
         (
             ("bench", "--speculate", "lookup"),
             2,

@@ -6,6 +6,7 @@ That they compute what Transformers does is tests/parity's matter.
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -137,6 +138,41 @@ def test_a_constant_channel_is_computed_and_a_variance_below_zero_refused(tmp_pa
             continue
         model = ptir.load_model(folder, backend=REF)
         assert np.isfinite(model.forward(image_models.image((1, 40, 40, 3)))).all()
+
+
+def test_a_classifier_of_timm_sees_the_class_token_alone(tmp_path: Path) -> None:
+    case = CASES["dinov2, timm"]
+    shapes = {**case["shapes"], "head.weight": [5, 24], "head.bias": [5]}
+    given = image_models.checkpoint({**case["config"], "num_labels": 5}, shapes)
+    model = ptir.load_model(str(save_folder(given, tmp_path / "m")), backend=REF)
+    pixels = image_models.image((2, 32, 32, 3))
+    features = np.array(case["scores"])  # it has no head
+    weight, bias = (image_models.values(n, tuple(shapes[n])) for n in ("head.weight", "head.bias"))
+    wanted = features @ weight.T + bias
+    assert np.abs(model.forward(pixels) - wanted).max() <= 1e-5 * np.abs(wanted).max()
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        ({"architectures": ["Dinov2ForImageClassification"]}, "Dinov2ForImageClassification"),
+        ({"num_labels": 7}, "7 labels"),
+        ({"id2label": {"0": "a", "1": "b"}}, "2 labels"),
+        ({"architectures": ["Dinov2Model"], "id2label": {"0": "a"}}, ""),
+        ({"num_labels": 0}, ""),
+    ],
+)
+def test_a_classifier_that_is_declared_and_not_stored_is_told_of(
+    more: dict[str, Any], words: str, tmp_path: Path, recwarn: pytest.WarningsRecorder
+) -> None:
+    case = CASES["dinov2, timm"]
+    model = ptir.load_model(saved(case, tmp_path, **more), backend=REF)
+    said = [str(one.message) for one in recwarn]
+    assert bool(said) == bool(words)
+    assert all(f"declares a classifier ({words})" in one for one in said)
+    match = re.escape(f"declares a classifier ({words})") if words else "load a model that can"
+    with pytest.raises(UnsupportedError, match=match):
+        model.classify(np.zeros((32, 32, 3), np.uint8))
 
 
 SIBLINGS = [

@@ -3,9 +3,10 @@
 A test ``pp512`` runs a prompt of 512 random tokens, ``tg64`` decodes 64 tokens. Each is warmed up
 once and repeated; decoding is bracketed by a probe of memory bandwidth (see ``cli.bandwidth``).
 Its share of that bandwidth is the bytes of the weights that a step reads, times steps per second.
-Of a model of speech ``enc1500`` hears a window, whose 1500 positions take the place of tokens. Of
-models of images ``img8`` sees 8 of them at once, of encoders ``txt8x128`` reads 8 texts of 128
-tokens; their arithmetic stands beside the most that the device was seen to do (see ``cli.roofs``).
+Of a model of speech ``enc1500`` hears a window, whose 1500 positions take the place of tokens, and
+``win30s+64`` writes 64 tokens of it, from its samples on. Of models of images ``img8`` sees 8 of
+them at once, of encoders ``txt8x128`` reads 8 texts of 128 tokens; their arithmetic stands beside
+the most that the device was seen to do (see ``cli.roofs``).
 """
 
 from __future__ import annotations
@@ -82,9 +83,10 @@ def command(
     """Measure MODEL: tokens per second of a prompt (ppN) and of decoding (tgN).
 
     With --speculate or --draft also of decoding the same greedy text with it (tgN+NAME). Of a model
-    of speech: positions per second of hearing a window (encN), and of decoding (tgN). Of a model of
-    images: images per second, N at once (imgN). Of an encoder: tokens per second of B texts of N
-    tokens at once (txtBxN).
+    of speech: positions per second of hearing a window (encN), tokens per second of decoding (tgN),
+    and of a window of S seconds from its samples to N tokens (winSs+N), with how many times as fast
+    as it is spoken that is. Of a model of images: images per second, N at once (imgN). Of an
+    encoder: tokens per second of B texts of N tokens at once (txtBxN).
     """
     from ptir.cli.bench_rows import Asked
     from ptir.cli.benches import BENCHES, GenerationBench
@@ -178,17 +180,21 @@ COUNTS: Final = {
     "weight_bytes_per_token": "weight bytes per token",
     "rows": "at once",
     "flops": "operations of a run",
+    "real_time": "times real time",
 }
 """The titles of what a page tells of a test besides its speed."""
 
 
 def _titles(rows: Sequence[dict[str, Any]], bench: Bench) -> tuple[str, ...]:
     times = ("ms",) if any("seconds" in row for row in rows) else ()
-    return (bench.unit, "spread", *times, f"of {bench.bound[0]}")
+    heard = ("real time",) if any("real_time" in row for row in rows) else ()
+    return (bench.unit, "spread", *times, f"of {bench.bound[0]}", *heard)
 
 
 def _cells(row: dict[str, Any], bench: Bench) -> tuple[str, ...]:
     speed, share = row[bench.key], row[bench.bound[1]]
     spread = f"{speed['min']:.1f} to {speed['max']:.1f}"
     times = (f"{1e3 * row['seconds']:.2f}",) if "seconds" in row else ()
-    return (f"{speed['median']:.1f}", spread, *times, "" if share is None else f"{share:.0%}")
+    shown = "" if share is None else f"{share:.0%}"
+    heard = (f"{row['real_time']:.1f} x" if row["real_time"] else "",) if "real_time" in row else ()
+    return (f"{speed['median']:.1f}", spread, *times, shown, *heard)

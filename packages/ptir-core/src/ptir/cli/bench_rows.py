@@ -10,7 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from ptir.cli.bandwidth import Probe, probe_of
+from ptir.cli.bandwidth import Probe, held_bytes, probe_of
+from ptir.cli.resident import peak_resident, restart_peak
 
 if TYPE_CHECKING:
     from ptir.cli.model import Formats
@@ -31,7 +32,7 @@ class Test:
     """Something to be measured: what it is called, how much a call does, and the call's seconds.
 
     ``rows`` are computed together. Around each call of one that is ``probed`` the bandwidth of
-    memory is.
+    memory is. ``sound`` is how many seconds of a recording it hears, if it hears one.
     """
 
     name: str
@@ -39,6 +40,7 @@ class Test:
     work: Callable[[], float]
     rows: int = 1
     probed: bool = False
+    sound: float | None = None
 
 
 class Bench(ABC):
@@ -93,18 +95,26 @@ class Bench(ABC):
         return {"kind": self._probe.kind, "bytes_per_second": median}
 
     def row(self, test: Test, repetitions: int) -> dict[str, Any]:
-        """One row of the report: speeds behind a run that warms up, and what ``facts`` says."""
+        """One row of the report: speeds behind a run that warms up, and what ``facts`` says.
+
+        Memory is the most that the backend held up to then, and the most of this process that was
+        resident meanwhile, without the probe's (None where the system cannot tell).
+        """
         target = self._model.target
         with self._model.policies():
             test.work()
             memory = target.backend.memory_stats(target.device)  # the probe takes some too
             facts = self.facts(test)
+            if test.probed:
+                _ = self._probe  # what it keeps is there from now on
+            counts, held = restart_peak(), held_bytes()  # what loading took besides is forgotten
             speeds, shares = list[float](), list[float | None]()
             for _ in range(repetitions):
                 before = self._bandwidth() if test.probed else 0.0
                 speeds.append(test.count / test.work())
                 after = self._bandwidth() if test.probed else 0.0
                 shares.append(self.fraction(test, facts, speeds[-1], (before + after) / 2))
+            resident = peak_resident() if counts else None
         known = [one for one in shares if one is not None]
         return {
             "test": test.name,
@@ -112,6 +122,7 @@ class Bench(ABC):
             self.bound[1]: statistics.median(known) if known else None,
             **facts,
             "peak_memory_bytes": memory.peak_bytes if memory else None,
+            "peak_resident_bytes": None if resident is None else resident - held,
         }
 
 

@@ -137,13 +137,16 @@ class GenerationBench(Bench):
 
 
 class SpeechBench(GenerationBench):
-    """The encoder on a window, whose positions take the place of tokens; tokens behind a prompt."""
+    """The encoder on a window, whose positions take the place of tokens; tokens behind a prompt.
+
+    And both from a window's samples: features, the encoder, a prompt and tokens.
+    """
 
     takes = frozenset({"n_prompt", "n_gen"})
     does = "transcribe"
 
     def tests(self, asked: Asked) -> list[Test]:
-        """A window, unless no prompt was asked for, and tokens."""
+        """A window unless no prompt was asked for, tokens, and a window with tokens."""
         from ptir.runtime.speech.decoding import PROMPT as BEFORE
 
         new = TOKENS if asked.n_gen is None else asked.n_gen
@@ -151,10 +154,23 @@ class SpeechBench(GenerationBench):
         if new + BEFORE > room:
             raise click.UsageError(f"-n {new} does not fit the context of {room} behind a prompt")
         heard = asked.n_prompt != 0
-        found = [Test(f"enc{positions}", positions, self.hear)] if heard else []
+        seconds = self._model.settings.seconds
+        found = []
+        if heard:
+            found.append(Test(f"enc{positions}", positions, self.hear, sound=seconds))
         if new:
             found.append(Test(f"tg{new}", new, lambda: self.decode(new), probed=True))
+        if heard and new:
+            name = f"win{seconds:g}s+{new}"
+            found.append(Test(name, new, lambda: self.transcribe(new), sound=seconds))
         return found
+
+    @functools.cached_property
+    def samples(self) -> Any:
+        """A window of quiet noise f32[N]."""
+        import numpy as np
+
+        return np.random.default_rng(0).normal(0, 0.1, self._model.settings.samples).astype("f4")
 
     @functools.cached_property
     def features(self) -> Any:
@@ -173,12 +189,27 @@ class SpeechBench(GenerationBench):
         self._model.hear(self.features)[-1][-1].numpy()
         return time.perf_counter() - began
 
+    def transcribe(self, count: int) -> float:
+        """Seconds from a window's samples to ``count`` tokens, whatever they are."""
+        from ptir.runtime.speech.decoding import Manner
+
+        began = time.perf_counter()
+        heard = self._model.hear(self._model.features(self.samples))
+        self._model.decoder.rehearse(heard, count, Manner(timestamps=True))
+        return time.perf_counter() - began
+
     def decode(self, count: int) -> float:
         """Seconds for ``count`` tokens behind a prompt and its token, each the likeliest."""
         from ptir.runtime.speech.decoding import Manner
 
         seconds: float = self._model.decoder.rehearse(self._heard, count, Manner(timestamps=True))
         return seconds
+
+    def row(self, test: Test, repetitions: int) -> dict[str, Any]:
+        """The same with how many seconds of sound were heard in one, where sound was heard."""
+        found = super().row(test, repetitions)
+        speed = found[self.key]["median"]
+        return {**found, "real_time": test.sound and speed / test.count * test.sound}
 
     def weight_bytes(self, count: int) -> int:
         """Bytes of weights that a step reads: all of the decoder, where nobody can tell."""

@@ -146,19 +146,17 @@ def open_model(
     formats: Formats,
     needs: str = "generate",
     target: Target | None = None,
-    or_else: str = "",
 ) -> Model:
     """Load ``model`` on the target of ``--backend``, or another; ``--seed`` seeds random weights.
 
-    Raises ``UnsupportedError`` for one that cannot do what the command ``needs``, ``or_else`` that.
+    Raises ``UnsupportedError`` for one that cannot do what the command ``needs``.
     """
     from ptir.cli.common import open_target
     from ptir.runtime import load_model
 
     options = {"seed": common.seed or 0, **asdict(formats)}
     loaded = load_model(model, backend=target or open_target(common), **options)
-    if or_else not in loaded.capabilities:
-        loaded.require(needs)
+    loaded.require(needs)
     return loaded
 
 

@@ -1,9 +1,9 @@
-"""``ptir warmup``: build what a model's generation needs, so that later runs build nothing."""
+"""``ptir warmup``: build what runs of a model need, so that later runs build nothing."""
 
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -15,21 +15,21 @@ from ptir.errors import UsageError
 if TYPE_CHECKING:
     from ptir.runtime import Model
 
-PROMPT: Final = 128
-"""Tokens of the chunk that is measured."""
-
 
 @click.command()
 @model_argument
 @click.option(
-    "-n", "--tokens", type=click.IntRange(1), help="Only runs of N tokens, prompt included."
+    "-n",
+    "--tokens",
+    type=click.IntRange(1),
+    help="Only generations of N tokens, prompt included, or texts of up to N.",
 )
 @click.option(
     "--batch",
     type=click.IntRange(1),
     default=1,
     show_default=True,
-    help="Prompts, or windows of sound, at once.",
+    help="Prompts at once, or texts, images or windows of sound up to so many.",
 )
 @click.option(
     "--tune", "tuned", is_flag=True, help="First measure which kernel sizes are fastest here."
@@ -44,22 +44,22 @@ def command(
     tuned: bool,
     formats: Formats,
 ) -> None:
-    """Build and cache the kernels that MODEL needs to generate or transcribe, greedy and sampled.
+    """Build and cache the kernels that MODEL needs for all that it can do.
 
-    Later runs on the same device, in any process, build nothing. With --tune, the model's products
+    That is to generate or transcribe, greedy and sampled, to embed, classify, fill or rank. Later
+    runs on the same device, in any process, build nothing. With --tune, the model's products
     are measured with other tile sizes before; the choice is kept for the device and driver until
     the next --tune or `ptir cache clear`.
     """
+    from ptir.runtime.kinds import kind_of
     from ptir.runtime.warmup import warm_up
 
     with session(common):
-        found = _tune(open_model(common, model, formats), batch) if tuned else None
-        loaded = open_model(common, model, formats, or_else="transcribe")
-        hears = "transcribe" in loaded.capabilities
-        sizes = f"up to {batch} windows" if hears else "caches of every size"
-        total = f"for caches of {tokens} tokens" if tokens else f"for {sizes}"
-        show.note(f"warming up {model} on {loaded.target} {total}")
-        what = "batch" if hears else "cache"
+        found = _tune(open_model(common, model, formats, needs="trace"), batch) if tuned else None
+        loaded = open_model(common, model, formats, needs="trace")
+        what = kind_of(loaded).jobs(loaded, tokens, batch).what
+        limit = f" of {tokens} tokens" if tokens else ""
+        show.note(f"warming up {model} on {loaded.target} for every {what} size{limit}")
         done = warm_up(
             loaded, tokens, batch, lambda n, of: show.note(f"{n} of {of} {what} sizes done")
         )
@@ -75,18 +75,17 @@ def command(
 
 
 def _tune(model: Model, batch: int) -> dict[str, Any]:
-    """Measure with the model's decoding step and a chunk of a prompt; nothing runs on tokens."""
+    """Measure with a token and a chunk of a prompt, or what such a model runs; nothing is read."""
     from ptir.capture.plan import PLANS, plan_for
-    from ptir.runtime.recorded import recorded_step
+    from ptir.runtime.kinds import kind_of
 
     tuning = model.target.backend.tuning(model.target.device)
     if tuning is None:
         raise UsageError(f"--tune: {model.target} has no sizes to choose; leave it out")
     show.note(f"measuring kernels on {model.target}")
-    lengths = (1, min(PROMPT, model.context))
     with model.policies(), tuning as outcome:
-        for length in lengths:
-            plan_for(recorded_step(model, batch, length, model.context).program, model.target)
+        for captured in kind_of(model).largest(model, batch):
+            plan_for(captured.program, model.target)
     PLANS.clear()
     facts: dict[str, Any] = outcome.facts()
     sizes = ", ".join(f"{name} {value}" for name, value in facts["tiles"].items())

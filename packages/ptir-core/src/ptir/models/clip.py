@@ -236,5 +236,5 @@ define_image_model(
     presets={},
     preprocessing=PREPROCESSING,
     capabilities=SEES,
-    projection="visual_projection.weight",
+    stored=lambda config, source: {"projects": "visual_projection.weight" in source.names()},
 )

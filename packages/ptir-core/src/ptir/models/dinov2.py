@@ -13,6 +13,7 @@ from ptir.models.fields import flag, whole
 from ptir.models.images import define_image_model, preset
 from ptir.models.key_layouts import KeyLayout
 from ptir.models.vit import Config, VisionTransformer, transformers_rules
+from ptir.params.source import ParamSource
 
 
 def _build(config: Mapping[str, Any]) -> VisionTransformer:
@@ -21,7 +22,20 @@ def _build(config: Mapping[str, Any]) -> VisionTransformer:
     if swiglu:  # two thirds, rounded up to a multiple of 8
         inner = (inner * 2 // 3 + 7) // 8 * 8
     read = Config.of({**config, "intermediate_size": inner})
-    return VisionTransformer(replace(read, layer_scale=True, swiglu=swiglu, head_sees_patches=True))
+    patches = flag(config, "head_sees_patches", True)
+    return VisionTransformer(
+        replace(read, layer_scale=True, swiglu=swiglu, head_sees_patches=patches)
+    )
+
+
+HEAD: Final = "head.weight"
+
+
+def _stored(config: Mapping[str, Any], source: ParamSource) -> Mapping[str, Any]:
+    """Whether the classifier gets patches too; timm's, of D features, gets the class token."""
+    if HEAD not in source.names():
+        return {}
+    return {"head_sees_patches": source.type(HEAD).shape[1:] != (whole(config, "hidden_size"),)}
 
 
 _LAYER: Final = r"(?:dinov2\.)?encoder\.layer\.(\d+)\."
@@ -80,7 +94,8 @@ define_image_model(
     "dinov2",
     build=_build,
     layouts=(TRANSFORMERS, TIMM),
-    head="head.weight",
+    head=HEAD,
+    stored=_stored,
     ignored=("*mask_token",),
     defaults=_DEFAULTS,
     presets={

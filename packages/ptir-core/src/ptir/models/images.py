@@ -38,14 +38,14 @@ def define_image_model(
     context: Callable[[Config], int] = lambda config: 0,
     prepare: Callable[[Config], Config] = dict,
     tokenizer: str = "",
-    projection: str = "",
+    stored: Callable[[Config, ParamSource], Config] = lambda config, source: {},
 ) -> ModelDefinition:
     """Define a family that classifies and embeds images.
 
     ``layouts`` are the keys of other libraries than the one whose keys its attributes are, and
-    ``head`` is the weight of its classifier, [classes, features]. ``projection`` is the weight of
-    one that ``build`` leaves out where the configuration says that nothing ``projects``. The rest
-    is as in ``ModelDefinition``.
+    ``head`` is the weight of its classifier, [classes, features]. ``stored`` gives keys for
+    ``build`` that tensors decide, and no file's configuration. The rest is as in
+    ``ModelDefinition``.
     """
 
     def arrange(config: Config, source: ParamSource) -> Described:
@@ -54,9 +54,7 @@ def define_image_model(
             config, source = {**layout.defaults, **config}, arranged(source, layout)
         config = {**defaults, **config}
         config |= {"num_labels": stored_classes(config, source, head)}
-        if projection:
-            config["projects"] = projection in source.names()
-        return config, source
+        return {**config, **stored(config, source)}, source
 
     return define_model(
         ModelDefinition(
@@ -92,6 +90,21 @@ def stored_classes(config: Config, source: ParamSource, head: str) -> int:
             " correct it, or fetch the file again"
         )
     return said
+
+
+def declared_classifier(config: Config) -> str:
+    """What of a configuration declares a classifier, for messages; empty where nothing does.
+
+    Labels count where no class is named: a model without its classifier may keep them.
+    """
+    named = config.get("architectures")
+    names = [str(one) for one in named] if isinstance(named, list) else []
+    if names:
+        return next((one for one in names if one.endswith("Classification")), "")
+    if config.get("num_labels"):
+        return f"{short(config['num_labels'])} labels"
+    labels = config.get("id2label")
+    return f"{len(labels)} labels" if isinstance(labels, Mapping) and labels else ""
 
 
 def one_of(config: Config, key: str, known: Sequence[str], default: str) -> str:

@@ -58,7 +58,7 @@ def batches(sizes: Sequence[int], context: int) -> Iterator[Batch]:
         length = padded(sizes[order[first]], context)
         best[first], cut[first] = min(
             (rows * length + CALL + best[min(first + rows, count)], rows)
-            for rows in _row_counts(length)
+            for rows in row_counts(length)
         )
     first = 0
     while first < count:
@@ -67,7 +67,8 @@ def batches(sizes: Sequence[int], context: int) -> Iterator[Batch]:
         first += rows
 
 
-def _row_counts(length: int) -> Iterator[int]:
+def row_counts(length: int) -> Iterator[int]:
+    """The numbers of rows in which texts padded to ``length`` may run."""
     for rows in ROWS:
         if rows == 1 or rows * length <= MOST_TOKENS:
             yield rows

@@ -17,6 +17,7 @@ from ptir.capture.creation import tensor
 from ptir.capture.jit import jit
 from ptir.checkpoint import Checkpoint, eos_token_ids
 from ptir.errors import CheckpointError, UnsupportedError, UsageError, unknown_name
+from ptir.models.images import declared_classifier
 from ptir.models.nextn import Predicting
 from ptir.models.table import GENERATES
 from ptir.nn.module import recording
@@ -393,6 +394,12 @@ class Model(Displayed):
     def _lacks(self, capability: str) -> NoReturn:
         kind = self.checkpoint.config.get("model_type")
         able = ", ".join(self.capabilities)
+        declared = declared_classifier(self.checkpoint.config)
+        if capability.startswith("classify") and declared and "embed" in self.capabilities:
+            raise UnsupportedError(
+                f"model {self.name!r} ({kind}) cannot {capability}, though config.json declares a"
+                f" classifier ({declared}): its weights are not stored; fetch the checkpoint again"
+            )
         raise UnsupportedError(
             f"model {self.name!r} ({kind}) cannot {capability}; it can {able}: load a model that"
             f" can {capability}"

@@ -133,6 +133,10 @@ class ImageModel(Model):
         """Features of each image f32[N,D], as the model pools them before its classifier."""
         return np.stack([*self._in_batches(inputs, self._features)])
 
+    def features(self, pixels: Any) -> Array:
+        """Features f32[N,D] of prepared images f32[N,H,W,3], as ``embed`` gives them of others."""
+        return self._run(self._features, self._checked(pixels))
+
     def forward(self, tokens: Any) -> Array:
         """Scores f32[N,classes] (or f32[classes]) of prepared images f32[N,H,W,3] (or f32[H,W,3]).
 

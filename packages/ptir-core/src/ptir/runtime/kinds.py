@@ -1,6 +1,7 @@
 """What each kind of model runs: one row for each thing that an architecture may do.
 
-``ptir explain``, ``ptir report`` and ``ptir tune`` ask these rows, and no class of a model.
+``ptir explain``, ``ptir report``, ``ptir tune`` and ``ptir warmup`` ask these rows, and no class of
+a model.
 """
 
 from __future__ import annotations
@@ -15,8 +16,16 @@ from ptir.runtime.batches import ROWS, lengths
 from ptir.runtime.explain import Step, decode_step, images_step, prefill_step, texts_step
 from ptir.runtime.recorded import recorded_images, recorded_labels, recorded_step, recorded_texts
 from ptir.runtime.steps import CHUNKS
-from ptir.runtime.warmup import batches as row_counts
-from ptir.runtime.warmup import capacities
+from ptir.runtime.warmup_jobs import (
+    Jobs,
+    capacities,
+    generations,
+    matches,
+    readings,
+    sights,
+    transcriptions,
+)
+from ptir.runtime.warmup_jobs import batches as row_counts
 
 if TYPE_CHECKING:
     from ptir.capture.build import Captured
@@ -26,6 +35,8 @@ T = TypeVar("T")
 
 TOKENS: Final = 512
 """Tokens of a generation, prompt included, or of a text, that programs are tuned for."""
+PROMPT: Final = 128
+"""Tokens of a prompt, or of a text, whose kernels' sizes are chosen."""
 TEXT: Final = 64
 """Tokens of a text that an encoder is explained with, unless it is said."""
 
@@ -50,11 +61,15 @@ class Sizes:
 class Kind:
     """A kind of model: the step that is meant by sizes, and all that its runs are made of.
 
-    ``programs`` are for up to so many tokens (None: the usual number) and a batch, as captured.
+    ``programs`` are for up to so many tokens (None: the usual number) and a batch, as captured, and
+    ``jobs`` run them once and all that goes with them. The kernels of ``largest``, for a batch,
+    are those whose sizes are chosen for a device.
     """
 
     step: Callable[[Any, Sizes], Step]
     programs: Callable[[Any, int | None, int], Iterator[Captured]]
+    jobs: Callable[[Any, int | None, int], Jobs]
+    largest: Callable[[Any, int], Iterator[Captured]]
 
 
 def kind_of(model: Model) -> Kind:
@@ -81,6 +96,11 @@ def _generations(model: Any, tokens: int | None, batch: int) -> Iterator[Capture
             yield recorded_step(model, batch, length, capacity)
 
 
+def _prompt_and_token(model: Any, batch: int) -> Iterator[Captured]:
+    for length in (1, min(PROMPT, model.context)):
+        yield recorded_step(model, batch, length, model.context)
+
+
 def _seeing(model: Any, sizes: Sizes) -> Step:
     return images_step(model, sizes.batch)
 
@@ -92,6 +112,14 @@ def _sights(model: Any, tokens: int | None, batch: int) -> Iterator[Captured]:
 def _matches(model: Any, tokens: int | None, batch: int) -> Iterator[Captured]:
     yield recorded_images(model, batch)
     yield recorded_labels(model, batch)
+
+
+def _images(model: Any, batch: int) -> Iterator[Captured]:
+    return _sights(model, None, batch)
+
+
+def _images_and_labels(model: Any, batch: int) -> Iterator[Captured]:
+    return _matches(model, None, batch)
 
 
 def _reading(model: Any, sizes: Sizes) -> Step:
@@ -108,6 +136,10 @@ def _readings(model: Any, tokens: int | None, batch: int) -> Iterator[Captured]:
     for rows in (one for one in ROWS if one <= fewest):
         for length in (one for one in ladder if one <= longest):
             yield recorded_texts(model, rows, length)
+
+
+def _texts(model: Any, batch: int) -> Iterator[Captured]:
+    yield recorded_texts(model, batch, min(PROMPT, model.limit))
 
 
 def _hearing(model: Any, sizes: Sizes) -> Step:
@@ -132,11 +164,18 @@ def _transcriptions(model: Any, tokens: int | None, batch: int) -> Iterator[Capt
         yield recorded_token(model, rows)
 
 
+def _window_and_token(model: Any, batch: int) -> Iterator[Captured]:
+    from ptir.runtime.speech.recorded import recorded_hearing, recorded_token
+
+    yield recorded_hearing(model, batch)
+    yield recorded_token(model, batch)
+
+
 KINDS: Final[Mapping[tuple[str, ...], Kind]] = {
-    GENERATES: Kind(_generating, _generations),
-    SEES: Kind(_seeing, _sights),
-    MATCHES: Kind(_seeing, _matches),
-    READS: Kind(_reading, _readings),
-    HEARS: Kind(_hearing, _transcriptions),
+    GENERATES: Kind(_generating, _generations, generations, _prompt_and_token),
+    SEES: Kind(_seeing, _sights, sights, _images),
+    MATCHES: Kind(_seeing, _matches, matches, _images_and_labels),
+    READS: Kind(_reading, _readings, readings, _texts),
+    HEARS: Kind(_hearing, _transcriptions, transcriptions, _window_and_token),
 }
 """By what an architecture can do (``ptir.models.table``)."""

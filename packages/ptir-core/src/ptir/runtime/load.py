@@ -29,9 +29,10 @@ from ptir.checkpoint.sentence import sentence_modules
 from ptir.errors import CheckpointError, UsageError, short
 from ptir.models import ModelDefinition, definition
 from ptir.models.fields import whole
+from ptir.models.images import declared_classifier
 from ptir.models.nextn import HEAD, HEADS, stored_heads
 from ptir.models.pooling import SENTENCE
-from ptir.models.table import HEARS, READS
+from ptir.models.table import HEARS, READS, SEES
 from ptir.models.timm import named_by_timm
 from ptir.params.source import ParamSource, RenamedSource, stored_formats
 from ptir.params.stacked import stacked
@@ -92,6 +93,7 @@ def load_model(
     cached = cache_type(cache_dtype)
     with errors_name(checkpoint.path):
         read = described(checkpoint, os.fspath(model))
+    _warn_without_classifier(checkpoint, read)
     target = default_target(backend)
     types = storage_rule(dtype, types_taken(target))
     chosen: dict[str, str] = {}
@@ -122,6 +124,20 @@ def load_model(
         cache_dtype=cached,
         swa_full=swa_full,
     )
+
+
+def _warn_without_classifier(checkpoint: Checkpoint, read: Described) -> None:
+    """Tell that a classifier is declared and not stored, so that the model embeds alone."""
+    if read.architecture.capabilities not in (SEES, READS) or read.module.classes:
+        return
+    declared = declared_classifier(checkpoint.config)
+    if declared:
+        warnings.warn(
+            f"{checkpoint.path}: config.json declares a classifier ({declared}), and its weights"
+            " are not stored: the model embeds and cannot classify; fetch the checkpoint again to"
+            " classify with it",
+            stacklevel=3,
+        )
 
 
 VARIANCE: Final = ".running_var"

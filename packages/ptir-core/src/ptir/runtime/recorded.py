@@ -37,16 +37,21 @@ def recorded_step(model: Model, batch: int, length: int, capacity: int) -> Captu
 
 
 def image_size(model: ImageModel) -> tuple[int, int]:
-    """Height and width of the images that a model was made for, or the usual ones."""
+    """Height and width of images as the checkpoint has them prepared, or as the model was made for.
+
+    Where neither says, the usual ones.
+    """
+    if model.says_preprocessing and model.preprocessing.size is not None:
+        return model.preprocessing.size
     said = model.checkpoint.config.get("image_size")
     return (said, said) if isinstance(said, int) else model.preprocessing.size or USUAL
 
 
-def random_images(model: ImageModel, count: int) -> Any:
-    """Prepared images f32[N,H,W,3] of seeded noise, of the size that the model's have."""
+def random_images(model: ImageModel, count: int, size: tuple[int, int] | None = None) -> Any:
+    """Prepared images f32[N,H,W,3] of seeded noise, of a size or that which the model's have."""
     import numpy as np
 
-    shape = count, *image_size(model), 3
+    shape = count, *(size or image_size(model)), 3
     return np.random.default_rng(0).standard_normal(shape, np.float32)
 
 

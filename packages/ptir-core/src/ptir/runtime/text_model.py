@@ -340,6 +340,12 @@ class TextModel(Model):
             found: Array = self.network(*self._inputs(tokens)).numpy()
         return found
 
+    def fill_computed(self, tokens: Array, places: Array) -> Array:
+        """Scores f32[B,M,V] of all tokens at ``places`` i32[B,M] of token ids i32[B,T]."""
+        with self.policies():
+            found: Array = self._filled(*self._inputs(tokens), self._tensor(places)).numpy()
+        return found
+
     def trace(self, tokens: Any) -> dict[str, Array]:
         """The output of every layer by name, and ``output``, what ``forward`` gives with B."""
         _, ids = self._token_rows(tokens)

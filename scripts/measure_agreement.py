@@ -1,20 +1,17 @@
-"""Measures every family of models: agreement with Transformers on each backend, speed and memory.
+"""Measures how far every family of models is off from Transformers, on each backend.
 
-``python scripts/measure_models.py [MODEL_TYPE ...]`` writes docs/results/models.json, from which
-scripts/generate_docs.py makes docs/models.md; families that are not named keep their rows. Needs
-``pip install -r requirements/parity.txt``. A family's tiny preset is built by Transformers with
-random weights, none of them left at 0 or 1, and opened by ptir; its smallest other preset runs with
-random weights in a process of its own.
+``python scripts/measure_agreement.py [MODEL_TYPE ...]`` writes docs/results/models.json, from
+which scripts/generate_docs.py makes docs/models.md; families that are not named keep their rows.
+Needs ``pip install -r requirements/parity.txt``. A family's tiny preset is built by Transformers
+with random weights, none of them left at 0 or 1, and opened by ptir. Speed is measured by
+scripts/measure_speed.py.
 """
 
 from __future__ import annotations
 
 import argparse
-import gc
 import json
 import platform
-import subprocess
-import sys
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -27,7 +24,6 @@ import transformers
 import ptir
 from ptir.models import ModelDefinition
 from ptir.models.table import HEARS, MODELS, READS, load_modules
-from ptir.runtime.specs import parameter_types
 from ptir.runtime.speech.tokens import SpeechTokens
 
 FILE: Final = Path(__file__).resolve().parent.parent / "docs" / "results" / "models.json"
@@ -38,10 +34,6 @@ PADDING: Final = 1
 """The token that stands behind shorter texts, as RoBERTa has it."""
 PROMPT, NEW = 40, 64
 """Tokens whose logits are compared, and greedy ones after them."""
-QUANT: Final = "int8"
-"""The format that speed is measured in."""
-LARGEST: Final = 2_000_000_000
-"""Weights of the largest preset whose speed is measured."""
 
 
 def tiny(definition: ModelDefinition) -> tuple[str, Mapping[str, Any]]:
@@ -195,42 +187,14 @@ def _seen(model: Any, kind: str, pixels: Any) -> Any:
     return model(pixels, **({"interpolate_pos_encoding": True} if kind == "vit" else {})).logits
 
 
-def speed(name: str) -> dict[str, Any]:
-    """What ``ptir bench`` says of a preset on C: tokens a second, share of bandwidth, memory."""
-    program = Path(sys.executable).with_name("ptir")
-    command = [program, "bench", f"random:{name}", "--backend", "c", "--quant", QUANT]
-    sizes = ["-p", "128", "-n", "32", "-r", "3", "--json"]
-    done = subprocess.run([*command, *sizes], stdout=subprocess.PIPE, text=True, check=True)
-    prompt, decoding = json.loads(done.stdout)["rows"]
-    return {
-        "preset": name,
-        "decode": decoding["tokens_per_second"]["median"],
-        "share": decoding["bandwidth_share"],
-        "prefill": prompt["tokens_per_second"]["median"],
-        "weights": decoding["weight_bytes_per_token"],
-        "memory": decoding["peak_memory_bytes"],
-    }
-
-
-def weights(definition: ModelDefinition, name: str) -> int:
-    """How many a preset has."""
-    config = {**definition.defaults, **definition.presets[name]}
-    return sum(type.size for type in parameter_types(definition, config).values())
-
-
 def measured(definition: ModelDefinition) -> dict[str, Any]:
     """The row of a family."""
     name, config = tiny(definition)
-    if "generate" not in definition.capabilities:
-        others = {READS: text_agreement, HEARS: speech_agreement}
-        measure = others.get(definition.capabilities, image_agreement)
-        return {"tiny": name, "agreement": measure(config), "speed": None}
-    row: dict[str, Any] = {"tiny": name, "agreement": agreement(config)}
-    sizes = {other: weights(definition, other) for other in definition.presets if other != name}
-    smallest = min(sizes, key=lambda other: sizes[other])
-    row["speed"] = speed(smallest) if sizes[smallest] <= LARGEST else None
-    gc.collect()
-    return row
+    others = {READS: text_agreement, HEARS: speech_agreement}
+    measure = others.get(definition.capabilities, image_agreement)
+    if "generate" in definition.capabilities:
+        measure = agreement
+    return {"tiny": name, "agreement": measure(config)}
 
 
 def machine() -> dict[str, str]:
