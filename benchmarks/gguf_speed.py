@@ -61,10 +61,20 @@ TYPES: Final[dict[str, tuple[float, float]]] = {
     "Q6_K": (1.4, 1.1),
     "IQ4_NL": (1.0, 1.1),
     "IQ4_XS": (1.4, 1.1),
+    "MXFP4_MOE": (1.4, 1.1),
     "IQ3_S": (1.0, 1.1),
+    "IQ3_XXS": (1.0, 1.1),
+    "IQ2_S": (1.0, 1.1),
+    "IQ2_XS": (1.0, 1.1),
+    "IQ2_XXS": (1.0, 1.1),
+    "IQ1_M": (1.0, 1.1),
+    "IQ1_S": (1.0, 1.1),
     "TQ2_0": (1.0, 1.1),
+    "TQ1_0": (1.0, 1.1),
 }
 """What llama.cpp calls a file, and the bars of decoding and of a prompt, over llama.cpp."""
+EXPERTS: Final = "MXFP4_MOE"
+"""Q8_0 but for experts: of a model without, all matrices are made MXFP4."""
 FAST_PROMPT: Final = {"Q8_0": 4.0, "Q4_0": 2.4, "Q4_K_M": 2.4}
 """The bars of a prompt with activations rounded to bytes (``--fast``), which llama.cpp's are."""
 ALIKE: Final = 0.1
@@ -128,9 +138,12 @@ def _family(name: str) -> Measured:
     return Measured(whole.vocabulary, write, types, (1.3, 1.1), write_short)
 
 
-MODELS: Final[Mapping[str, Measured]] = {
+DENSE: Final = {
     "gpt2": Measured(50257, _gpt2),
     "llama-0.5b": Measured(LLAMA["vocab_size"], _llama),
+}
+MODELS: Final[Mapping[str, Measured]] = {
+    **DENSE,
     **{name: _family(name) for name in FAMILIES},
 }
 KINDS: Final = list(dict.fromkeys(kind for model in MODELS.values() for kind in model.types))
@@ -142,7 +155,10 @@ def file_of(name: str, write: Callable[[Path], Path], kind: str, folder: Path) -
     plain, path = folder / f"{name}-F16.gguf", folder / f"{name}-{kind}.gguf"
     if not path.exists() and not plain.exists():
         write(plain)
-    return path if kind == "F16" else quantized_file(plain, path, kind)
+    if kind == "F16":
+        return path
+    dense = kind == EXPERTS and name in DENSE
+    return quantized_file(plain, path, kind, pure=dense)
 
 
 def rows_of(model: str, kind: str, folder: Path, given: argparse.Namespace) -> list[Row]:
