@@ -19,10 +19,6 @@ FORMATS = {
     "int8": "LLAMA_FTYPE_MOSTLY_Q8_0",
     "int4": "LLAMA_FTYPE_MOSTLY_Q4_0",
 }
-WEIGHED = frozenset(
-    f"LLAMA_FTYPE_MOSTLY_{kind}" for kind in ("IQ2_XXS", "IQ2_XS", "IQ2_S", "IQ1_S", "IQ1_M")
-)
-"""What llama.cpp writes only with an importance matrix."""
 NAMES = {
     "wte": "token_embd",
     "wpe": "position_embd",
@@ -86,49 +82,25 @@ def _write_f32(path: Path) -> None:
     part.rename(path)
 
 
-def quantized_file(source: Path, target: Path, kind: str, *, pure: bool = False) -> Path:
-    """``source`` as llama.cpp's quantizer writes it in a type; what is there already is kept.
-
-    In a ``pure`` file all matrices are of that type, in others some may be of a better one.
-    """
+def quantized_file(source: Path, target: Path, kind: str) -> Path:
+    """``source`` as llama.cpp's quantizer writes it in a type; what is there already is kept."""
     if not target.exists():
-        _convert(source, target, f"LLAMA_FTYPE_MOSTLY_{kind}", pure=pure)
+        _convert(source, target, f"LLAMA_FTYPE_MOSTLY_{kind}")
     return target
 
 
-def _convert(source: Path, target: Path, kind: str, *, pure: bool = False) -> None:
+def _convert(source: Path, target: Path, kind: str) -> None:
     import llama_cpp
 
     _quiet()
     params = llama_cpp.llama_model_quantize_default_params()
     params.ftype = getattr(llama_cpp, kind)
     params.nthread = 2
-    params.pure = pure
-    importance = _importance(source) if kind in WEIGHED else None  # kept: the quantizer reads it
-    params.imatrix = importance
     part = target.with_suffix(".part")
     code = llama_cpp.llama_model_quantize(bytes(source), bytes(part), params)
     if code:
         raise RuntimeError(f"llama.cpp could not write {target.name} as {kind}: code {code}")
     part.rename(target)
-
-
-def _importance(source: Path) -> Any:
-    """An importance matrix of ones: the quantizer refuses types of two bits and less without one.
-
-    Which codes it finds does not matter for speed.
-    """
-    import gguf
-    import llama_cpp
-    import numpy as np
-
-    matrices = [t for t in gguf.GGUFReader(source).tensors if len(t.shape) > 1]
-    found = (llama_cpp.llama_model_imatrix_data * (len(matrices) + 1))()  # the last has no name
-    for one, tensor in zip(found, matrices, strict=False):
-        ones = np.ones(int(tensor.shape[0]), np.float32)
-        one.name, one.size = tensor.name.encode(), ones.size
-        one.data = np.ctypeslib.as_ctypes(ones)
-    return found
 
 
 def _quiet() -> None:
