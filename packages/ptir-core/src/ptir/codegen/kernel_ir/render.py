@@ -6,7 +6,7 @@ stand together is what C, OpenCL C, CUDA C and MSL have in common, and is said h
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from ptir.backend.clike.names import RELATIONS
@@ -148,7 +148,7 @@ class Renderer:
         return self.dialect.load(expr.dtype, width, buffer, self.index(expr.index))
 
     def gathered(self, expr: Gather) -> str:
-        """The text that makes a wide value of scalars: elements of one memory may be read at once."""
+        """The text that makes a wide value of scalars; elements may be read all at once."""
         places = _places_of_lanes(expr.parts)
         if places is not None and places.memory in self._arguments:
             buffer = self.buffer(places.memory, expr.dtype)

@@ -218,7 +218,9 @@ class TiledAttention(Attention):
         with writer.loop(Axis("d", size), 0, size):
             held = Read(F32, "os", d * self.lanes, True)
             writer.emit(Store(F32, "os", d * self.lanes, writer.apply("div", F32, held, by)))
-        with writer.loop(Axis("t", self.lanes), 0, self.lanes):
-            with writer.loop(Axis("d", size), 0, size):
-                found = Cell(F32, "os", d * self.lanes + t)
-                self._store((self.row, self.query_head, self.first + t, d), found)
+        with (
+            writer.loop(Axis("t", self.lanes), 0, self.lanes),
+            writer.loop(Axis("d", size), 0, size),
+        ):
+            found = Cell(F32, "os", d * self.lanes + t)
+            self._store((self.row, self.query_head, self.first + t, d), found)
