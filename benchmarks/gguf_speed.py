@@ -1,10 +1,11 @@
 """GGUF files beside llama.cpp: one file of each type, read by both, decoding and a prompt of 512.
 
-llama.cpp's own quantizer writes the files, from random weights in f16: GPT-2 124M, a Llama of 0.5B
-parameters (28 layers, 1,024 wide, 16 heads of 128, 8 of them of keys, 3,072 inner), and the
-families of ``measuring/shapes.py``, whose logits are first compared on files of few layers. Peers
-run in processes of their own and alternate; ratios are taken within a round, and the table shows
-medians and spreads. Needs ``pip install llama-cpp-python gguf``.
+llama.cpp's own quantizer writes the files, from random weights in f16; those of rare types
+(``RANDOM``) hold random blocks. The models: GPT-2 124M, a Llama of 0.5B parameters (28 layers,
+1,024 wide, 16 heads of 128, 8 of them of keys, 3,072 inner), and the families of
+``measuring/shapes.py``, whose logits are first compared on files of few layers. Peers run in
+processes of their own and alternate; ratios are taken within a round, and the table shows medians
+and spreads. Needs ``pip install llama-cpp-python gguf``.
 
     python benchmarks/gguf_speed.py --models llama-0.5b --json benchmarks/results/gguf-c.json
     python benchmarks/gguf_speed.py --models qwen3.5-0.8b gemma4-e2b gpt-oss-4-layers
@@ -24,6 +25,7 @@ from typing import Any, Final
 
 import numpy as np
 from measuring.bars import Row
+from measuring.blocks import random_file
 from measuring.llama import quantized_file
 from measuring.models import DECODED, FAST, PROMPT, Seconds, add_round, tokens
 from measuring.probing import PIECES
@@ -55,16 +57,31 @@ TYPES: Final[dict[str, tuple[float, float]]] = {
     "Q5_0": (1.5, 1.1),
     "Q5_1": (1.0, 1.1),
     "Q2_K": (1.0, 1.1),
-    "Q3_K_M": (1.0, 1.1),
+    "Q3_K": (1.0, 1.1),
     "Q4_K_M": (1.5, 1.1),
     "Q5_K_M": (1.4, 1.1),
     "Q6_K": (1.4, 1.1),
     "IQ4_NL": (1.0, 1.1),
     "IQ4_XS": (1.4, 1.1),
+    "MXFP4": (1.4, 1.1),
     "IQ3_S": (1.0, 1.1),
+    "IQ3_XXS": (1.0, 1.1),
+    "IQ2_S": (1.0, 1.1),
+    "IQ2_XS": (1.0, 1.1),
+    "IQ2_XXS": (1.0, 1.1),
+    "IQ1_M": (1.0, 1.1),
+    "IQ1_S": (1.0, 1.1),
     "TQ2_0": (1.0, 1.1),
+    "TQ1_0": (1.0, 1.1),
 }
 """What llama.cpp calls a file, and the bars of decoding and of a prompt, over llama.cpp."""
+RANDOM: Final = frozenset(
+    (
+        *("Q4_1", "Q5_1", "Q2_K", "Q3_K", "IQ4_NL", "MXFP4", "IQ3_S", "IQ3_XXS"),
+        *("IQ2_S", "IQ2_XS", "IQ2_XXS", "IQ1_M", "IQ1_S", "TQ2_0", "TQ1_0"),
+    )
+)
+"""Types whose files are random blocks, all matrices of the one type."""
 FAST_PROMPT: Final = {"Q8_0": 4.0, "Q4_0": 2.4, "Q4_K_M": 2.4}
 """The bars of a prompt with activations rounded to bytes (``--fast``), which llama.cpp's are."""
 ALIKE: Final = 0.1
@@ -142,7 +159,9 @@ def file_of(name: str, write: Callable[[Path], Path], kind: str, folder: Path) -
     plain, path = folder / f"{name}-F16.gguf", folder / f"{name}-{kind}.gguf"
     if not path.exists() and not plain.exists():
         write(plain)
-    return path if kind == "F16" else quantized_file(plain, path, kind)
+    if kind == "F16":
+        return path
+    return (random_file if kind in RANDOM else quantized_file)(plain, path, kind)
 
 
 def rows_of(model: str, kind: str, folder: Path, given: argparse.Namespace) -> list[Row]:

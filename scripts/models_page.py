@@ -39,9 +39,9 @@ measured without a download. Another family is [one file](guides/add-a-model.md)
 
 **Exactness** is the difference to Transformers {transformers} (PyTorch {torch}, f32) with the same
 random weights, on the backends for NumPy, C and PoCL: the greatest one of results, in millionths of
-the greatest result. *Tokens* says whether the likeliest tokens were on all three those that Transformers
-chooses in their places when it sees the whole text at once (with `longrope` its `generate` takes
-short factors until a text outgrows the first context). The command of a row is
+the greatest result. *Tokens* says whether the likeliest tokens were on all three those that
+Transformers chooses in their places when it sees the whole text at once (with `longrope` its
+`generate` takes short factors until a text outgrows the first context). The command of a row is
 `python scripts/measure_agreement.py MODEL_TYPE`.
 
 **Speed** is that of the C backend on {cores} cores of {processor}, with nothing else running.

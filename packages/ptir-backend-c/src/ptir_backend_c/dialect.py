@@ -91,6 +91,12 @@ class PlainC(CLike):
         """``fold_add_vf32`` and others of folds.h, half of the lanes with the other half."""
         return f"fold_{op}_v{dtype.name}({text})" if (op, dtype.name) in FOLDS else None
 
+    def looked_up(self, dtype: DType, buffer: str, places: str, factor: int) -> str | None:
+        """``looked_up_vu32`` of dots.h; other elements are read one by one."""
+        if dtype != U32:
+            return None
+        return f"looked_up_vu32({buffer}, {places} * {factor})"
+
     def prefetch(self, buffer: str, index: str) -> str:
         """Into the core's second cache: streams are longer than the first one."""
         return f"__builtin_prefetch({buffer} + {index}, 0, 2);"

@@ -78,6 +78,24 @@ INLINE vu32 table_bytes_vu32(vu32 w, vu32 a, vu32 b, vu32 c, vu32 d) {
 }
 #endif
 
+/* Words of a table at 16 places: where there is an instruction, 6 ns instead of 10 on Zen 4. */
+#if defined(__AVX512F__)
+INLINE vu32 looked_up_vu32(const unsigned *table, vi32 places) {
+  vu32 found = {0};
+  __asm__("kxnorw %%k1, %%k1, %%k1\n\tvpgatherdd (%1,%2,4), %0%{%%k1%}"
+          : "+&v"(found)
+          : "r"(table), "v"(places), "m"(*(const unsigned(*)[1 << 20])table)
+          : "k1");
+  return found;
+}
+#else
+INLINE vu32 looked_up_vu32(const unsigned *table, vi32 places) {
+  vu32 found = {0};
+  for (int i = 0; i < 16; i++) found[i] = table[places[i]];
+  return found;
+}
+#endif
+
 /* Times a power of two, or NaN: where there is an instruction that keeps no multiplier busy. */
 INLINE float by_power_f32(float a, float p) { return a * p; }
 #if defined(__AVX512F__)

@@ -208,6 +208,13 @@ class Dialect(Language):
     def gathered(self, dtype: DType, texts: Sequence[str]) -> str:
         """A wide value from one scalar per lane."""
 
+    def looked_up(self, dtype: DType, buffer: str, places: str, factor: int) -> str | None:
+        """A wide value of elements of a buffer: in each lane the one at ``factor`` times a place.
+
+        ``places`` is a wide i32. None where elements are to be read one by one (``gathered``).
+        """
+        return None
+
     @abstractmethod
     def lane(self, text: str, number: int) -> str:
         """One lane of a wide variable."""

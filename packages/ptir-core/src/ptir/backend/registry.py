@@ -17,8 +17,8 @@ from ptir.backend import entries, trial
 from ptir.backend.contract import API_VERSION, Backend, Device, Target
 from ptir.backend.declared import check_claimed, check_declared
 from ptir.backend.entries import OFFICIAL, Entry, foreign_ptir, guard
-from ptir.backend.interpreter import Interpreter
 from ptir.backend.import_places import explained
+from ptir.backend.interpreter import Interpreter
 from ptir.backend.probe import probe
 from ptir.errors import BackendUnavailable, PluginError, PtirError, nearest, unknown_name
 

@@ -6,13 +6,13 @@ stand together is what C, OpenCL C, CUDA C and MSL have in common, and is said h
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
 
 from ptir.backend.clike.names import RELATIONS
 from ptir.backend.kernel import Argument, Dialect
 from ptir.codegen.expressions.expr import Apply, Cell, Const, Coordinate, Expr, Var
-from ptir.codegen.expressions.index import ZERO, Index, spelled
+from ptir.codegen.expressions.index import ZERO, Dynamic, Index, spelled
 from ptir.codegen.kernel_ir import nodes
 from ptir.codegen.kernel_ir.values import (
     FetchAdd,
@@ -147,6 +147,20 @@ class Renderer:
             buffer = f"({buffer} + {self.index(expr.base)})"
         return self.dialect.load(expr.dtype, width, buffer, self.index(expr.index))
 
+    def gathered(self, expr: Gather) -> str:
+        """The text that makes a wide value of scalars; elements may be read all at once."""
+        places = _places_of_lanes(expr.parts)
+        if places is not None and places.memory in self._arguments:
+            buffer = self.buffer(places.memory, expr.dtype)
+            if places.rest != ZERO:
+                buffer = f"({buffer} + {self.index(places.rest)})"
+            found = self.dialect.looked_up(
+                expr.dtype, buffer, self.variable(places.of), places.factor
+            )
+            if found is not None:
+                return found
+        return self.dialect.gathered(expr.dtype, [self.text(one) for one in expr.parts])
+
     # --- statements ---
 
     def type(self, variable: Var) -> str:
@@ -247,6 +261,33 @@ class Renderer:
         return self.rolled(f"for ({first}; {self.condition(one.condition)}; {after})", one.rolled)
 
 
+class LanePlaces(NamedTuple):
+    """Elements of one memory: lane by lane the one at ``rest`` plus ``factor`` times ``of``."""
+
+    memory: str
+    of: Var
+    factor: int
+    rest: Index
+
+
+def _places_of_lanes(parts: Sequence[Expr]) -> LanePlaces | None:
+    """Where a gathered value's elements are, if places are the lanes of one variable."""
+    found = {_place_of_lane(part, number) for number, part in enumerate(parts)}
+    return found.pop() if len(found) == 1 else None
+
+
+def _place_of_lane(part: Expr, number: int) -> LanePlaces | None:
+    """Where the element of a lane is, if that is counted by the same lane of a variable."""
+    if not isinstance(part, Read) or part.wide or part.base is not None:
+        return None
+    for atom, factor in part.index.terms.items():
+        lane = atom.value if isinstance(atom, Dynamic) else None
+        if isinstance(lane, Lane) and lane.number == number:
+            rest = part.index - Index({atom: factor})
+            return LanePlaces(part.memory, lane.of, factor, rest)
+    return None
+
+
 Texts = Mapping[type, Callable[[Renderer, Any], str]]
 
 TEXTS: Final[Texts] = {
@@ -258,7 +299,7 @@ TEXTS: Final[Texts] = {
     Read: Renderer.read,
     Cell: lambda r, x: r.dialect.private_load(1, x.array, r.index(x.index)),
     Splat: lambda r, x: r.dialect.splat(x.dtype, r.dialect.lanes, r.text(x.of)),
-    Gather: lambda r, x: r.dialect.gathered(x.dtype, [r.text(one) for one in x.parts]),
+    Gather: Renderer.gathered,
     Lane: lambda r, x: r.dialect.lane(r.text(x.of), x.number),
     ReduceLanes: lambda r, x: str(r.dialect.reduce_lanes(x.op, x.dtype, r.text(x.of))),
     ShuffleXor: lambda r, x: r.workgroup("shuffle_xor", x.of.name, x.bit),

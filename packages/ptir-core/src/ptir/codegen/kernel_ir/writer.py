@@ -240,8 +240,8 @@ class Writer(Statements):
         found: list[Expr] = []
         for number_ in range(self.dialect.lanes):
             at = Index({Dynamic(Lane(held, number_), place.low, place.high): factor}) + rest
-            found.append(self.let(Read(expr.dtype, memory, self.index(at))))
-        return Gather(*found)
+            found.append(Read(expr.dtype, memory, self.index(at)))
+        return Gather(*found)  # the reads stand in it: a dialect may have an instruction for all
 
     def _per_lane(self, expr: Expr, lane: Axis) -> Expr:
         """One scalar per lane, put together."""

@@ -59,7 +59,9 @@ class TiledAttention(Attention):
     def _declare_arrays(self) -> None:
         if self.left:
             super()._declare_arrays()
-        for name, count in (("qs", self.D), ("os", self.D), ("ps", KEYS), ("by", 1)):
+        elif self.whole:
+            self.writer.array("q", self.D, F32)
+        for name, count in (("qs", self.D), ("os", self.D), ("ps", KEYS)):
             self.writer.array(name, count * self.lanes, F32)
 
     def _entry(self, row: Index, head: Index, entry: Index) -> None:
@@ -91,12 +93,22 @@ class TiledAttention(Attention):
         self._finish()
 
     def _load_queries(self) -> None:
-        """Queries transposed: a vector of queries for each place; results start at zero."""
-        writer, size, lane = self.writer, self.D, axis("lane", self.lanes)
+        """Queries transposed: a vector of queries for each place; results start at zero.
+
+        What a query is computed from (a rope) is computed in vectors along its places, where they
+        fill vectors, and only then transposed.
+        """
+        writer, size = self.writer, self.D
         d, query = axis("d", size), self.made.operands[0]
-        with writer.loop(self.lane, 0, self.lanes), writer.each("d", size):
-            found = self.builder.at(query, (self.row, self.query_head, self.first + lane, d))
-            writer.put("qs", d * self.lanes + lane, found)
+        with writer.each("t", self.lanes) as t:
+            at = self.row, self.query_head, self.first + t
+            for part in range(self.whole):
+                place = self._place(part)
+                with writer.lanes(self.lane):
+                    writer.put("q", place, self.builder.at(query, (*at, place)))
+            with writer.each("d", size):
+                found = Cell(F32, "q", d) if self.whole else self.builder.at(query, (*at, d))
+                writer.put("qs", d * self.lanes + t, found)
         with writer.each("d", size):
             writer.emit(Store(F32, "os", d * self.lanes, self.writer.widened(constant(F32, 0.0))))
 
@@ -112,18 +124,22 @@ class TiledAttention(Attention):
         return (low, later), (high, furthest)
 
     def _block(self, last: Var | None) -> None:
-        """A block of keys; with ``last``, the furthest key of all, lanes see some of them only."""
-        writer = self.writer
+        """A block of keys; with ``last``, the furthest key of all, lanes see some of them only.
+
+        Of those behind the last one nothing is computed.
+        """
+        writer, count = self.writer, self._count(last)
         writer.declare(MOST, NOW.name)
         for start in range(0, KEYS, STRIP):
-            with writer.scope():
+            some = None if last is None else less(number(start), count)
+            with writer.scope() if some is None else writer.when(some):
                 self._strip_of_scores(start, last)
         with writer.lanes(self.lane):
             less_by = writer.let(writer.wide(softmax.shift(NOW)), "shift")
             writer.let(writer.wide(softmax.weight(MOST, less_by)), KEEP.name)
         writer.assign(MOST, NOW)
         writer.assign(TOTAL, writer.apply("mul", F32, TOTAL, KEEP))
-        with writer.each("i", KEYS) as i:
+        with writer.each("i", KEYS, 0, count) as i:
             at = i * self.lanes
             score = writer.let(Read(F32, "ps", at, True), "score")
             with writer.lanes(self.lane):
@@ -132,7 +148,14 @@ class TiledAttention(Attention):
             writer.assign(TOTAL, writer.total([TOTAL, held]))
         for start in range(0, self.D, STRIP):
             with writer.scope():
-                self._strip_of_values(range(start, min(start + STRIP, self.D)), last)
+                self._strip_of_values(range(start, min(start + STRIP, self.D)), last, count)
+
+    def _count(self, last: Var | None) -> int | Expr:
+        """The keys of a block up to the last one."""
+        if last is None:
+            return KEYS
+        left = Coordinate(I32, as_index(last, 0, J.high) - J + 1)
+        return self.writer.let(Apply(I32, "min", left, constant(I32, KEYS)), "count")
 
     def _position(self, offset: Index, last: Var | None) -> Expr:
         """A position of the block; none that no query sees."""
@@ -163,14 +186,14 @@ class TiledAttention(Attention):
                 writer.assign(NOW, writer.wide(softmax.greater(held, NOW)))
             writer.emit(Store(F32, "ps", number((start + n) * self.lanes), held))
 
-    def _strip_of_values(self, places: range, last: Var | None) -> None:
+    def _strip_of_values(self, places: range, last: Var | None, count: int | Expr) -> None:
         """Rescale a strip of results and add the block's values, weighed."""
         writer = self.writer
         sums = [Var(F32, f"o{place}", True) for place in places]
         for place, one in zip(places, sums, strict=True):
             held = Read(F32, "os", number(place * self.lanes), True)
             writer.declare(writer.apply("mul", F32, held, KEEP), one.name)
-        with writer.each("i", KEYS) as i:
+        with writer.each("i", KEYS, 0, count) as i:
             weight = writer.let(Read(F32, "ps", i * self.lanes, True), "weight")
             for place, one in zip(places, sums, strict=True):
                 value = writer.scalar(self._element(2, self._position(i, last), number(place)))
@@ -187,10 +210,10 @@ class TiledAttention(Attention):
         writer, size = self.writer, self.D
         with writer.lanes(self.lane):
             by = writer.wide(softmax.divisor(TOTAL))
-        writer.emit(Store(F32, "by", number(0), by))
-        with writer.loop(self.lane, 0, self.lanes):
-            place, d = axis("lane", self.lanes), axis("d", size)
-            with writer.each("d", size):
-                held = Cell(F32, "os", d * self.lanes + place)
-                found = held / Cell(F32, "by", place)
-                self._store((self.row, self.query_head, self.first + place, d), found)
+            by = writer.let(by)
+        with writer.each("d", size) as d:
+            held = Read(F32, "os", d * self.lanes, True)
+            writer.emit(Store(F32, "os", d * self.lanes, writer.apply("div", F32, held, by)))
+        with writer.each("t", self.lanes) as t, writer.each("d", size) as d:
+            found = Cell(F32, "os", d * self.lanes + t)
+            self._store((self.row, self.query_head, self.first + t, d), found)
