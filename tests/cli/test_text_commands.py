@@ -133,7 +133,6 @@ REFUSED: list[tuple[tuple[object, ...], int, str]] = [
     (("trace", "random:vit-tiny", "x"), 1, "cannot be read"),
     (("run", TINY, "x"), 4, "cannot generate; it can embed"),
     (("chat", TINY), 4, "cannot generate; it can embed"),
-    (("warmup", TINY), 4, "cannot generate; it can embed"),
     (("embed", TINY), 2, "give a text"),
     (("embed", TINY, ""), 2, "text 0 is empty"),
     (("embed", TINY, "-", "-"), 2, "give it once"),

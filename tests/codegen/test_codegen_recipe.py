@@ -65,7 +65,7 @@ def compile_anew(program: Program, options: Options | None = None) -> KernelProg
 
 
 def steps(made: KernelProgram) -> list[Any]:
-    return [(type(step), *step.places()) for step in made.steps]
+    return [(type(step), *step.places) for step in made.steps]
 
 
 @pytest.mark.parametrize("seed", range(12))

@@ -94,11 +94,17 @@ class HeroKernel:
 
     def __init__(self, fusion: Fusion, context: EmitContext) -> None:
         self.fusion, self.context, self.graph = fusion, context, context.graph
-        position = fusion.detail if isinstance(fusion.detail, int) else fusion.detail.position
+        position = self.position_in(fusion)
         self.made: Instruction = self.graph.block.instructions[position]
         self.hero = self.graph.results[position][0]
         self.writer: Writer = context.writer()
         self.builder = builder_of(fusion, context)
+
+    @staticmethod
+    def position_in(fusion: Fusion) -> int:
+        """The instruction's position, which is all the detail that most families have."""
+        position: int = fusion.detail
+        return position
 
     def store(self, flat: Index, expr: Expr) -> None:
         """Store the output's element, or one per lane, where the hero's is ``expr``."""

@@ -96,6 +96,12 @@ class LinearEmitter(HeroKernel):
         self.panels: Panels = self.linear.panels
         self.tiles = context.tiles
 
+    @staticmethod
+    def position_in(fusion: Fusion) -> int:
+        """The position of the product."""
+        linear: Linear = fusion.detail
+        return linear.position
+
     @property
     def quantized(self) -> Quantized:
         """The weight, where it is quantized."""
