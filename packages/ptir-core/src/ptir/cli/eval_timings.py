@@ -80,7 +80,7 @@ def _generations(model: Any, pair: Pair | None, asked: Asked) -> list[Timing]:
 def _speech(model: Any, pair: Pair | None, asked: Asked) -> list[Timing]:
     """A window, whose positions take the place of tokens, and tokens behind a prompt.
 
-    The window from its samples on, as ``ptir bench`` has it, is both: no peer does that in one call.
+    The window from its samples on, as ``ptir bench`` has it, is both: no peer has one call for it.
     """
     import numpy as np
 
