@@ -10,8 +10,6 @@ scripts/measure_speed.py.
 from __future__ import annotations
 
 import argparse
-import json
-import platform
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -20,6 +18,7 @@ from typing import Any, Final
 import numpy as np
 import torch
 import transformers
+from measure_speed import keep, machine
 
 import ptir
 from ptir.models import ModelDefinition
@@ -197,16 +196,9 @@ def measured(definition: ModelDefinition) -> dict[str, Any]:
     return {"tiny": name, "agreement": measure(config)}
 
 
-def machine() -> dict[str, str]:
-    """Where it was measured."""
-    lines = Path("/proc/cpuinfo").read_text().splitlines()
-    model = next((line for line in lines if line.startswith("model name")), ": unknown")
-    return {
-        "processor": model.split(": ")[1],
-        "python": platform.python_version(),
-        "transformers": transformers.__version__,
-        "torch": torch.__version__,
-    }
+def where() -> dict[str, Any]:
+    """The machine, and whose results ours are compared with."""
+    return {**machine(), "transformers": transformers.__version__, "torch": torch.__version__}
 
 
 def main() -> None:
@@ -215,14 +207,8 @@ def main() -> None:
     parser.add_argument("model_type", nargs="*")
     given = parser.parse_args()
     load_modules()
-    kept = json.loads(FILE.read_text()) if FILE.exists() else {"families": {}}
-    found = sorted(name for name, definition in MODELS.items() if definition.presets)
-    for model_type in given.model_type or found:
-        row = measured(MODELS[model_type])
-        kept["machine"] = machine()
-        kept["families"][model_type] = row
-        FILE.write_text(json.dumps(kept, indent=1, sort_keys=True) + "\n")
-        print(model_type, json.dumps(row), flush=True)
+    names = given.model_type or sorted(name for name, one in MODELS.items() if one.presets)
+    keep(FILE, "families", where(), ((name, measured(MODELS[name])) for name in names))
 
 
 if __name__ == "__main__":

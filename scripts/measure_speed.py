@@ -16,7 +16,7 @@ import math
 import platform
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -162,20 +162,25 @@ def machine() -> dict[str, Any]:
     }
 
 
+def keep(file: Path, what: str, where: Report, rows: Iterable[tuple[str, Report]]) -> None:
+    """Put rows beside those that a file has, each as soon as it is there."""
+    kept = json.loads(file.read_text()) if file.exists() else {what: {}}
+    for name, row in rows:
+        kept["machine"] = where
+        kept[what][name] = row
+        file.write_text(json.dumps(kept, indent=1, sort_keys=True) + "\n")
+        print(name, json.dumps(row), flush=True)
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Measure presets, and keep the file after each."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("preset", nargs="*")
     given = parser.parse_args(arguments)
     load_modules()
-    kept = json.loads(FILE.read_text()) if FILE.exists() else {"presets": {}}
     families = (definition for _, definition in sorted(MODELS.items()) if definition.presets)
-    for name in given.preset or [one for family in families for one in chosen(family)]:
-        row = measured(name)
-        kept["machine"] = machine()
-        kept["presets"][name] = row
-        FILE.write_text(json.dumps(kept, indent=1, sort_keys=True) + "\n")
-        print(name, json.dumps(row), flush=True)
+    names = given.preset or [one for family in families for one in chosen(family)]
+    keep(FILE, "presets", machine(), ((name, measured(name)) for name in names))
 
 
 if __name__ == "__main__":

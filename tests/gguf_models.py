@@ -6,7 +6,7 @@ import enum
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Final, cast
 
 import gguf
 import numpy as np
@@ -60,6 +60,20 @@ class Later(enum.IntEnum):
 
 
 GGML_QUANT_SIZES.setdefault(cast(Kind, Later.Q2_0), (64, 18))
+
+
+GEMMA4_EXPERTS: Final = {
+    "attention_k_eq_v": True,
+    "num_global_key_value_heads": 1,
+    "num_kv_shared_layers": 0,
+    "hidden_size_per_layer_input": 0,
+    "use_double_wide_mlp": False,
+    "enable_moe_block": True,
+    "num_experts": 5,
+    "top_k_experts": 2,
+    "moe_intermediate_size": 32,
+}
+"""What Gemma 4's tiny preset has otherwise where layers have experts."""
 
 
 def kind_named(name: str) -> Kind:

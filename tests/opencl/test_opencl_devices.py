@@ -100,6 +100,11 @@ def test_a_machine_without_usable_devices_says_so(monkeypatch: pytest.MonkeyPatc
         OpenCLBackend().devices()
 
 
+@pytest.mark.parametrize(("most", "taken"), [(1, 1), (256, 256), (448, 256), (4096, 4096)])
+def test_workgroups_are_as_large_as_halves_can_be_summed(most: int, taken: int) -> None:
+    assert platforms.work_group_size(SimpleNamespace(max_work_group_size=most)) == taken
+
+
 def test_capabilities_are_plain_facts(opencl: Target) -> None:
     found = dict(opencl.backend.capabilities(opencl.device))
     assert json.loads(json.dumps(found)) == found

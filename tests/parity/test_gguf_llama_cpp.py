@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import ptir
+from gguf_models import GEMMA4_EXPERTS
 from ptir.models.table import definition
 from ptir.params.source import ArraySource
 from ptir.runtime.gguf_file import save_gguf
@@ -21,17 +22,6 @@ from ptir.runtime.specs import random_checkpoint
 llama_cpp = pytest.importorskip("llama_cpp")
 SQUARE: Final = {"linear_value_head_dim": 16}
 """llama.cpp takes heads of values that are as wide as those of keys."""
-EXPERTS: Final = {
-    "attention_k_eq_v": True,
-    "num_global_key_value_heads": 1,
-    "num_kv_shared_layers": 0,
-    "hidden_size_per_layer_input": 0,
-    "use_double_wide_mlp": False,
-    "enable_moe_block": True,
-    "num_experts": 5,
-    "top_k_experts": 2,
-    "moe_intermediate_size": 32,
-}
 LONG: Final = {"original_max_position_embeddings": 256, "max_position_embeddings": 1024}
 """Contexts of llama.cpp have 256 positions at least, and choose the factors by that."""
 CASES: Final[dict[str, tuple[str, dict[str, Any], float]]] = {
@@ -45,7 +35,7 @@ CASES: Final[dict[str, tuple[str, dict[str, Any], float]]] = {
     "qwen3next": ("qwen3_next-tiny", {**SQUARE, "mlp_only_layers": []}, 1e-4),
     "gemma3": ("gemma3-tiny", {"query_pre_attn_scalar": 24}, 3e-3),
     "gemma4": ("gemma4-tiny", {"num_kv_shared_layers": 3}, 3e-3),
-    "gemma4, experts": ("gemma4-tiny", EXPERTS, 3e-3),
+    "gemma4, experts": ("gemma4-tiny", GEMMA4_EXPERTS, 3e-3),
     "lfm2": ("lfm2-tiny", {}, 1e-3),
     "mamba2": ("mamba2-tiny", {}, 1e-4),
     "mistral, no window": ("mistral-tiny", {"sliding_window": None}, 1e-4),

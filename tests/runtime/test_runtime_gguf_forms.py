@@ -18,6 +18,7 @@ from gguf import GGMLQuantizationType as Kind
 from gguf.quants import dequantize, quantize
 
 import ptir
+from gguf_models import GEMMA4_EXPERTS
 from ptir.checkpoint import Checkpoint, save_folder
 from ptir.errors import CheckpointError
 from ptir.models.gpt_oss import YARN
@@ -199,17 +200,7 @@ CASES: Final = {
     "gemma4 with experts": Case(
         "gemma4-tiny",
         "gemma4",
-        change={
-            "attention_k_eq_v": True,
-            "num_global_key_value_heads": 1,
-            "num_kv_shared_layers": 0,
-            "hidden_size_per_layer_input": 0,
-            "use_double_wide_mlp": False,
-            "enable_moe_block": True,
-            "num_experts": 5,
-            "top_k_experts": 2,
-            "moe_intermediate_size": 32,
-        },
+        change=GEMMA4_EXPERTS,
         keys=GEMMA4
         | {
             "attention.head_count_kv": [2, 2, 1, 2, 2, 1],

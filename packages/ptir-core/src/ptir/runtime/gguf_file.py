@@ -156,8 +156,7 @@ def _written(read: Described, layout: Layout, config: Mapping[str, Any]) -> Writ
 
 def _mixed(mixture: Mixture, written: Written) -> Chosen:
     layers = next(int(written.config[key]) for key in LAYERS if key in written.config)
-    tensors = [piece.part.tensor for name in written.names for piece in written.pieces(name)]
-    return mixed(mixture, tensors, layers)
+    return mixed(mixture, written, layers)
 
 
 def refuse_quantized(path: Path, source: ParamSource) -> None:

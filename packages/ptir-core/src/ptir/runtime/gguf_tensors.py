@@ -151,9 +151,10 @@ def floats(dtype: DType | None) -> Chosen:
     return chosen
 
 
-def mixed(mixture: Mixture, tensors: Sequence[str], layers: int) -> Chosen:
-    """Types as a mixture says for a file that has these tensors."""
-    facts = mixture.facts(tensors, layers)
+def mixed(mixture: Mixture, written: Written, layers: int) -> Chosen:
+    """Types as a mixture says for a file of what is written, a model of so many layers."""
+    tensors = [piece.part.tensor for name in written.names for piece in written.pieces(name)]
+    facts = mixture.facts(tensors, layers, written.layout.encodes)
 
     def chosen(tensor: str, type: TensorType, shape: tuple[int, ...]) -> str:
         return mixture.type_of(tensor, shape, facts)

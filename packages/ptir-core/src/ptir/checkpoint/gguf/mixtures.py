@@ -27,8 +27,6 @@ KEPT_PARTS: Final = (
 )
 """What names hold of matrices that stay f32 too: routers, convolutions, small projections."""
 EXPERTS: Final = frozenset({"ffn_gate_exps", "ffn_up_exps", "ffn_down_exps"})
-ENCODES: Final = "token_embd_norm.weight"
-"""A tensor of encoders."""
 SENSITIVE: Final = re.compile("attn_v|attn_qkv|ffn_down|ffn_down_exps")
 """The tensors of a layer that get more bits in some layers."""
 FALLBACKS: Final = {"Q4_K": "Q5_0", "Q5_K": "Q5_1", "Q6_K": "Q8_0"}
@@ -63,13 +61,13 @@ class Mixture:
     better: str = ""
     beside: str = ""
 
-    def facts(self, tensors: Collection[str], layers: int) -> Facts:
-        """What types depend on, of a model that has so many layers and these tensors."""
+    def facts(self, tensors: Collection[str], layers: int, encodes: bool) -> Facts:
+        """What types depend on, of a model, or an encoder, of so many layers and these tensors."""
         stems = {match["stem"] for match in map(IN_LAYER.fullmatch, tensors) if match}
         return Facts(
             layers,
             tied=OUTPUT not in tensors,
-            encodes=ENCODES in tensors and not any(one.startswith("shortconv") for one in stems),
+            encodes=encodes,
             experts=not stems.isdisjoint(EXPERTS),
         )
 

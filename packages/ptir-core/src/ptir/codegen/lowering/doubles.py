@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-from ptir.codegen.lowering.rewriting import Body, Rewriter, found
-from ptir.errors import UnsupportedError
+from ptir.codegen.lowering.rewriting import Body, Refused, found
 from ptir.types import F64
 
 
-class Doubles(Rewriter):
+class Doubles(Refused):
     """Refuses kernels that compute in f64."""
 
-    @classmethod
-    def without(cls, body: Body) -> Body:
-        """The kernel as it is."""
-        if places := cls.remaining(body):
-            raise UnsupportedError(
-                f"the language has no f64, and nothing stands for it ({places[0]}); use --dtype f32"
-                " or another device"
-            )
-        return body
+    because = (
+        "the language has no f64, and nothing stands for it ({}); use --dtype f32 or another device"
+    )
 
     @classmethod
     def remaining(cls, body: Body) -> list[str]:

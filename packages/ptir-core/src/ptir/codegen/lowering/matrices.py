@@ -9,8 +9,7 @@ from typing import Final
 
 from ptir.codegen.kernel_ir import nodes
 from ptir.codegen.kernel_ir.values import ShuffleXor
-from ptir.codegen.lowering.rewriting import Body, Rewriter, Seen
-from ptir.errors import UnsupportedError
+from ptir.codegen.lowering.rewriting import Body, Refused, Seen
 
 OFFERED: Final = (
     nodes.LoadMatrices,
@@ -22,18 +21,13 @@ OFFERED: Final = (
 """What only stands in kernels for dialects that say how it is spelled."""
 
 
-class Matrices(Rewriter):
+class Matrices(Refused):
     """Refuses kernels that hold any of these."""
 
-    @classmethod
-    def without(cls, body: Body) -> Body:
-        """The kernel as it is."""
-        if kinds := cls.remaining(body):
-            raise UnsupportedError(
-                f"the language has no {kinds[0]}: leave `mma` and `shuffle_xor` of"
-                " `Dialect.workgroup` empty, so that no kernel is written with it"
-            )
-        return body
+    because = (
+        "the language has no {}: leave `mma` and `shuffle_xor` of `Dialect.workgroup` empty, so"
+        " that no kernel is written with it"
+    )
 
     @classmethod
     def remaining(cls, body: Body) -> list[str]:

@@ -14,6 +14,7 @@ from ptir.codegen.expressions.expr import Apply, Cell, Const, Coordinate, Expr, 
 from ptir.codegen.expressions.index import Atom, Axis, Dynamic, Index
 from ptir.codegen.kernel_ir import nodes
 from ptir.codegen.kernel_ir.values import Hoisted, Read
+from ptir.errors import UnsupportedError
 from ptir.types import BOOL, DType
 
 
@@ -263,6 +264,20 @@ class Seen(Rewriter):
         """Remember it, a variable also where it is declared."""
         self.expressions[expr] = None
         return super().expr(expr)
+
+
+class Refused(Rewriter):
+    """A pass that has nothing to put in place: kernels that hold what it looks for are refused."""
+
+    because: ClassVar[str]
+    """Why, with ``{}`` where the first of what was found stands."""
+
+    @classmethod
+    def without(cls, body: Body) -> Body:
+        """The kernel as it is; raises ``UnsupportedError``."""
+        if places := cls.remaining(body):
+            raise UnsupportedError(cls.because.format(places[0]))
+        return body
 
 
 def _typed(body: Body) -> Iterator[tuple[DType, str]]:
