@@ -1,0 +1,34 @@
+"""Attention of prompts on C, tiles of queries that end in the middle of keys, beside NumPy."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import ptir
+from ptir import functional as F
+from ptir.backend.contract import Target
+
+HEADS, SIZE = 2, 16
+
+
+def softmax_of_scores(
+    q: np.ndarray, k: np.ndarray, v: np.ndarray, window: int | None
+) -> np.ndarray:
+    """What each query sees, up to itself, in float64."""
+    scores = q @ k.swapaxes(-1, -2) / np.sqrt(SIZE)
+    back = np.arange(q.shape[-2])[:, None] - np.arange(k.shape[-2])
+    hidden = (back < 0) | (back >= (window or len(back)))
+    weights = np.exp(np.where(hidden, -np.inf, scores))
+    return weights / weights.sum(-1, keepdims=True) @ v
+
+
+@pytest.mark.parametrize("window", [None, 20])
+@pytest.mark.parametrize("tokens", [16, 17, 33, 50])
+def test_a_prompt_sees_every_key_up_to_its_own(c: Target, tokens: int, window: int | None) -> None:
+    rng = np.random.default_rng(tokens)
+    arrays = rng.normal(size=(3, 1, HEADS, tokens, SIZE)).astype("f4")
+    attend = ptir.jit(lambda q, k, v: F.attention(q, k, v, window=window))
+    found = attend(*(ptir.tensor(one, backend=c) for one in arrays)).numpy()
+    wanted = softmax_of_scores(*arrays.astype("f8"), window)
+    assert np.abs(found - wanted).max() <= 2e-6 * np.abs(wanted).max()
