@@ -28,17 +28,26 @@ print([name for name in {UNUSED} if name in sys.modules])
 """
 
 
-def test_a_second_process_loads_nothing_that_writes_kernels(c: Target, tmp_path: Path) -> None:
-    def process() -> str:
-        environment = {**os.environ, "PTIR_CACHE_DIR": str(tmp_path)}
-        done = subprocess.run(
-            [sys.executable, "-c", ONE_TOKEN],
-            env=environment,
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        return done.stdout.strip()
+BACKEND = f"""
+import sys
+import ptir_backend_c.backend
 
-    assert "ptir.codegen.compile" in process()
-    assert process() == "[]"
+print([name for name in {UNUSED} if name in sys.modules])
+"""
+
+
+def loaded(source: str, cache: Path) -> str:
+    """Which of ``UNUSED`` a process loads that runs ``source`` with kernels kept in ``cache``."""
+    environment = {**os.environ, "PTIR_CACHE_DIR": str(cache)}
+    command = [sys.executable, "-c", source]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    return done.stdout.strip()
+
+
+def test_a_second_process_loads_nothing_that_writes_kernels(c: Target, tmp_path: Path) -> None:
+    assert "ptir.codegen.compile" in loaded(ONE_TOKEN, tmp_path)
+    assert loaded(ONE_TOKEN, tmp_path) == "[]"
+
+
+def test_the_backend_is_imported_without_what_writes_kernels(tmp_path: Path) -> None:
+    assert loaded(BACKEND, tmp_path) == "[]"

@@ -14,7 +14,6 @@ from typing import Final
 
 from ptir.backend.contract import OpQuery
 from ptir.backend.kernel import KernelDevice
-from ptir.codegen.schedules.tile import Tile
 from ptir.errors import UsageError, unknown_name
 from ptir.ops.schedules import ATTENTION_SPLIT, CONV2D_WINOGRAD
 from ptir.switches import SCHEDULE, SCHEDULES
@@ -22,7 +21,7 @@ from ptir.switches import SCHEDULE, SCHEDULES
 COOPERATIVE_CLASSES: Final = frozenset(("gpu",))
 """The classes of device (``Traits.device_class``) whose kernels are workgroups."""
 
-LEAST_WORKGROUP_SIZE: Final = Tile.workgroup_size
+LEAST_WORKGROUP_SIZE: Final = 256
 """Threads that a device's workgroups must hold for cooperative kernels: those of a contraction."""
 
 SCHEDULED: Final[Mapping[str, tuple[str, str]]] = {

@@ -8,6 +8,7 @@ order in which results lie in memory.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -17,10 +18,11 @@ from ptir.codegen.expressions.index import Index, axis
 from ptir.codegen.kernel_ir.conditions import all_of, less
 from ptir.codegen.kernel_ir.writer import Writer
 from ptir.codegen.schedules.kernel import EmitContext
+from ptir.codegen.schedules.schedules import LEAST_WORKGROUP_SIZE
 from ptir.codegen.schedules.workgroup import Workgroup
 from ptir.types import I32, DType
 
-SIDE: Final = 16
+SIDE: Final = math.isqrt(LEAST_WORKGROUP_SIZE)
 """Threads along either side of a tile."""
 MOST: Final = (4, 2, 1)
 """Rows and columns of a thread, at most: the first with which a tile fits."""
@@ -48,7 +50,7 @@ class Operand:
 class Tile:
     """A contraction of ``rows`` by ``columns`` over ``depth`` while its kernel is written."""
 
-    workgroup_size: Final = SIDE * SIDE
+    workgroup_size: Final = LEAST_WORKGROUP_SIZE
 
     def __init__(
         self, context: EmitContext, writer: Writer, dtype: DType, sizes: tuple[int, int, int]
