@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -151,26 +150,6 @@ def test_choice_that_holds_weights_twice_is_left(monkeypatch: pytest.MonkeyPatch
     assert {one.functional for one in done.records if one.decided} == {"linear"}
     assert done.left["linear"] > 0
     assert ptir.load_model("random:llama-tiny", backend=target).overrides == ()
-
-
-def test_choice_with_larger_weights_is_taken_and_says_by_how_much(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Filters of 4 x 4 numbers for 3 x 3, of the two convolutions that they are transformed for."""
-
-    def run_times(candidates, context):
-        return {name: [1.0 if name == "winograd" else 2.0] * 3 for name in candidates}, {}
-
-    monkeypatch.setattr(timing, "run_times", run_times)
-    target = device("c")
-    model = ptir.load_model("random:resnet-tiny", backend=target)
-    done = tune(model)
-    assert done.left == {} and {one.functional for one in done.records if one.decided} == {"conv2d"}
-    assert set(done.grown) == {"conv2d"}
-    source = model.checkpoint.source
-    shapes = [source.read(name).shape for name in source.names()]
-    most = sum(4 * math.prod(shape) for shape in shapes if shape[2:] == (3, 3))
-    assert most / 4 < done.grown["conv2d"] <= most * 7 / 9  # those of stride 2 stay
 
 
 def test_reset_forgets_one_functional_or_all(command: Command, online_wins: list[str]) -> None:

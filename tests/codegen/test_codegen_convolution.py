@@ -16,7 +16,7 @@ from ptir.capture import call
 from ptir.codegen.compile import compile_block
 from ptir.codegen.context import Context
 from ptir.codegen.families.convolution.match import Detail, choose_tiling
-from ptir.codegen.families.convolution.winograd import choose_blocks
+from ptir.codegen.families.convolution.winograd import choose_blocks, tiled
 from ptir.codegen.schedules import tuned_tiles
 from ptir.codegen.schedules.tiles import TILES, Tiles
 from ptir.codegen.weights.filters import PackedFilters
@@ -262,7 +262,7 @@ def test_tiles_of_winograd_are_cut_so_that_all_are_computed(
         program = ptir.capture(lambda x, w: F.conv2d(x, w, padding=1), *types)
         *_, kernel = compiled(program).kernels
     assert kernel is not None and kernel.family == "convolution"
-    shape, tiles = kernel.fusion.detail.shape, TILES[device_class]
+    shape, tiles = tiled(kernel.fusion.detail.shape), TILES[device_class]
     one = choose_blocks(shape, PaperDevice.traits.compute_units, tiles)
     across = -(-size // 2)
     assert one.high * one.panels <= tiles.convolution_pixels * tiles.convolution_panels

@@ -16,6 +16,8 @@ import pytest
 import image_models
 import ptir
 from devices import device
+from ptir import events
+from ptir.capture.plan import PLANS
 from ptir.checkpoint import open_checkpoint, save_folder
 from ptir.errors import CheckpointError, TypeRuleError, UnsupportedError, UsageError
 from ptir.models.clip import mark_tokens, text_config
@@ -95,6 +97,29 @@ def test_pixels_are_read_where_they_are_for_one_call_only(backend: str) -> None:
         copied = running[0].stats(running[1]).bytes_uploaded
         model.forward(pixels)
         assert running[0].stats(running[1]).bytes_uploaded == copied
+
+
+def test_resnet_prefers_winograd_where_there_is_a_kernel_for_it() -> None:
+    def run(backend: Any, **options: Any) -> tuple[set[str], Any]:
+        chosen: set[str] = set()
+
+        def heard(event: events.Event) -> None:
+            if isinstance(event, events.ImplementationChosen) and event.functional == "conv2d":
+                chosen.add(event.implementation)
+
+        remove = events.subscribe(heard)
+        PLANS.clear()
+        try:
+            model = ptir.load_model("random:resnet-tiny", backend=backend, **options)
+            return chosen, model.forward(np.ones((33, 40, 3), np.float32))
+        finally:
+            remove()
+
+    plain, wanted = run(REF)
+    kernels, found = run(device("c"))
+    assert (plain, kernels) == ({"backend"}, {"backend", "winograd"})  # one of stride 2 is left
+    assert np.abs(found - wanted).max() <= 1e-5 * np.abs(wanted).max()
+    assert run(device("c"), overrides={"conv2d": "default"})[0] == {"backend"}
 
 
 def test_what_is_not_asked_for_is_neither_computed_nor_loaded() -> None:

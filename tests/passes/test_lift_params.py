@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 
-import ptir
-from ptir import functional
 from ptir.ir.graph import Ref, freeze, source
 from ptir.ir.program import Port, Program
-from ptir.ops.overriding import active_overrides
 from ptir.ops.record import OPS, literal
-from ptir.ops.schedules import CONV2D_WINOGRAD
-from ptir.passes import PassContext, optimize
+from ptir.passes import PassContext
 from ptir.passes.dce import dce
 from ptir.passes.lift_params import lift_params
 from ptir.types import BF16, F32, TensorType, spec
@@ -148,22 +142,3 @@ def test_derived_output_and_same_digest_for_same_derivation(context: PassContext
     assert derived(lifted(before, context)) == derived(after)
     renamed = Program(before.main, (Port("x0"), Port("other", "parameter")))
     assert derived(lifted(renamed, context)) != derived(after)
-
-
-def test_what_an_implementation_keeps_is_derived_though_it_is_larger(
-    context: PassContext, backend
-) -> None:
-    """Filters that are transformed for Winograd's tiles: 16 numbers of 9."""
-    backend.refuses = lambda query: (
-        "lowered" if query.is_composite and query.name != CONV2D_WINOGRAD else None
-    )
-    types = spec("f32", 1, 6, 6, 4), spec("f32", 3, 3, 4, 8)
-    with ptir.overrides(conv2d="force=winograd"):
-        context = replace(context, overrides=active_overrides())
-    captured = ptir.capture(lambda x, w: functional.conv2d(x, w, padding=1), *types)
-    ports = captured.ports[0], Port("w", "parameter")
-    after = optimize(Program(captured.main, ports, captured.version), context)
-    assert [i.name for i in after.main.instructions] == [CONV2D_WINOGRAD]
-    assert after.inputs[1:] == (spec("f32", 4, 4, 4, 8),)
-    (name,) = derived(after)
-    assert context.derived[name].ports == ports[1:]

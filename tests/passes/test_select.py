@@ -6,6 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
+import ptir
+import ptir.functional
 from ptir import events
 from ptir.errors import PluginError, UnsupportedError
 from ptir.ir.attributes import Attributes
@@ -18,8 +20,9 @@ from ptir.ops.implementations import (
     define_functional,
     register,
 )
-from ptir.ops.policies import Override, Policy
+from ptir.ops.policies import Override, Policy, merged, origin
 from ptir.ops.record import OPS
+from ptir.ops.schedules import CONV2D_WINOGRAD
 from ptir.passes import PassContext, remembered, timing
 from ptir.passes.legalize import legalize
 from ptir.passes.select import select
@@ -92,8 +95,8 @@ def claim(*names: str):
     return lambda query: None if query.name in names or not query.is_composite else "no kernel"
 
 
-def force(name: str, functional: str = "inner_test"):
-    return (Override(functional, Policy("force", name)),)
+def force(name: str, functional: str = "inner_test", by: str = "context"):
+    return (Override(functional, Policy("force", name), origin=origin(by)),)
 
 
 def test_portable_is_taken_when_the_backend_does_not_claim(context: PassContext) -> None:
@@ -308,6 +311,42 @@ def test_what_was_timed_is_followed_and_nothing_is_timed_for_it(
     assert chosen(select(program("inner_test"), context))[0] == "fast"
     del FUNCTIONALS["inner_test"].implementations["fast"]
     assert chosen(select(program("inner_test"), context))[0] == "portable"
+
+
+def test_what_was_not_timed_is_as_weaker_overrides_say(
+    context: PassContext, monkeypatch: pytest.MonkeyPatch, tmp_path
+) -> None:
+    monkeypatch.setenv("PTIR_CACHE_DIR", str(tmp_path))
+    tuned = Override("inner_test", Policy("tuned"), origin=origin("command line"))
+    context.overrides = merged(force("fast", by="family"), [tuned])
+    assert chosen(select(program("inner_test"), context))[0] == "fast"
+
+
+@pytest.mark.parametrize(
+    ("taken", "size", "found", "said"),
+    [
+        ((CONV2D_WINOGRAD, "conv2d"), 3, "winograd", ""),
+        ((CONV2D_WINOGRAD,), 3, "winograd", ""),
+        (("conv2d",), 3, "backend", f"no {CONV2D_WINOGRAD}: paper takes it"),
+        ((), 3, "portable", f"no {CONV2D_WINOGRAD}: no conv2d"),
+        ((CONV2D_WINOGRAD, "conv2d"), 5, "backend", "the kernel is 5 x 5; 3 x 3 is taken: paper"),
+    ],
+)
+def test_what_is_preferred_by_name_is_taken_where_it_is_a_kernel(
+    taken: tuple[str, ...], size: int, found: str, said: str, context: PassContext, backend
+) -> None:
+    backend.refuses = lambda query: None if query.name in taken else f"no {query.name}"
+    types = spec("f32", 1, 9, 9, 4), spec("f32", size, size, 4, 8)
+    called = ptir.capture(lambda x, w: ptir.functional.conv2d(x, w), *types)
+    context.overrides = (Override("conv2d", Policy("prefer", "winograd")),)
+    heard: list[events.Event] = []
+    remove = events.subscribe(heard.append)
+    assert chosen(select(called, context))[0] == found
+    remove()
+    told = next(one for one in heard if isinstance(one, events.ImplementationChosen))
+    assert told.reason.startswith(
+        ": ".join(filter(None, ("conv2d=prefer=winograd, context", said)))
+    )
 
 
 def test_an_implementation_that_trips_over_another_call_hides_no_other(

@@ -80,13 +80,15 @@ def _in_force(model: str | None) -> Overrides:
 
     if model is None:
         return active_overrides()
+    from ptir.runtime.load import architecture_of, prepared
     from ptir.runtime.model_overrides import configured_overrides, model_overrides
     from ptir.runtime.specs import resolve
 
-    checkpoint = resolve(model)
-    with in_force(
-        model_overrides(str(checkpoint.path), configured_overrides(checkpoint.config), {}, {})
-    ):
+    checkpoint = prepared(resolve(model))
+    config = checkpoint.config
+    asked = configured_overrides(config)
+    family = architecture_of(config)
+    with in_force(model_overrides(str(checkpoint.path), family, asked, {}, {})):
         return active_overrides()
 
 

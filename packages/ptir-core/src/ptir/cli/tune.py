@@ -62,8 +62,6 @@ def command(
         show.table(TIMED, [timed_row(one) for one in decided])
     for name, nbytes in report.left.items():
         show.text(f"{name} stays with the default: {size(nbytes)} of weights would be held twice")
-    for name, nbytes in report.grown.items():
-        show.text(f"{name}: weights take {size(nbytes)} more in the form that is faster")
     rest = len(report.records) - len(decided)
     show.text(
         f"{report.programs} programs in {report.seconds:.1f} s: {len(decided)} kinds of calls are"

@@ -67,18 +67,27 @@ def _conv2d_winograd(
     layout: str,
 ) -> Tensor:
     """Tiles of 2 x 2 outputs by 16 products a channel, not 36 (Winograd; Lavin and Gray 2016)."""
-    filters = weight.astype(F32)
-    filters = filters if layout == "hwio" else filters.transpose(2, 3, 1, 0)
-    taps = [part for row in _along(filters, 0, _filters) for part in _along(row, 0, _filters)]
-    transformed = stack(taps).reshape(TILE, TILE, *filters.shape[2:])
-    operands = (x, transformed) if bias is None else (x, transformed, bias)
-    return internal_composite(CONV2D_WINOGRAD, *operands, low=low, high=high)[0]
+    operands = (x, weight) if bias is None else (x, weight, bias)
+    given = {"strides": strides, "low": low, "high": high, "dilation": dilation}
+    return internal_composite(CONV2D_WINOGRAD, *operands, **given, groups=groups, layout=layout)[0]
 
 
 def _tiled(
-    x: Tensor, filters: Tensor, bias: Tensor | None = None, *, low: Two, high: Two
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    *,
+    strides: Two,
+    low: Two,
+    high: Two,
+    dilation: Two,
+    groups: int,
+    layout: str,
 ) -> Tensor:
-    """The convolution of x f32[N,H,W,C] with transformed filters f32[4,4,C,O]."""
+    """A call that ``_is_plain``: strides, dilation and groups are 1."""
+    filters = weight.astype(F32)
+    filters = filters if layout == "hwio" else filters.transpose(2, 3, 1, 0)
+    taps = [part for row in _along(filters, 0, _filters) for part in _along(row, 0, _filters)]
     count, outputs = x.shape[0], filters.shape[3]
     axes = list(zip(x.shape[1:3], low, high, strict=True))
     rows, columns = (outputs_along(*axis) for axis in axes)
@@ -98,7 +107,7 @@ def _tiled(
     products = call(
         "dot_general",
         flat,
-        filters.reshape(TILE * TILE, *filters.shape[2:]),
+        stack(taps),
         lhs_contract=(2,),
         rhs_contract=(1,),
         lhs_batch=(0,),

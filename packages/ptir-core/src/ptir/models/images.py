@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Final
 
 from ptir.errors import CheckpointError, short
@@ -39,6 +40,7 @@ def define_image_model(
     prepare: Callable[[Config], Config] = dict,
     tokenizer: str = "",
     stored: Callable[[Config, ParamSource], Config] = lambda config, source: {},
+    overrides: Mapping[str, str] = MappingProxyType({}),
 ) -> ModelDefinition:
     """Define a family that classifies and embeds images.
 
@@ -69,6 +71,7 @@ def define_image_model(
             arrange=arrange,
             preprocessing=preprocessing,
             key_layouts=tuple(layouts),
+            overrides=overrides,
         )
     )
 

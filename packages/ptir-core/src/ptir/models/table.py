@@ -137,6 +137,8 @@ class ModelDefinition:
     brings a configuration and parameters as any library writes them into one form;
     ``key_layouts`` are the names by which encoders and models of images do it.
     ``preprocessing`` is what stands for a ``preprocessor_config.json`` that is not there.
+    ``overrides`` maps functionals to the policies by which its models are best computed, the
+    weakest of all (``RANKS``).
     """
 
     model_type: str
@@ -158,6 +160,7 @@ class ModelDefinition:
     )
     preprocessing: Mapping[str, Any] = field(default_factory=dict[str, Any])
     key_layouts: tuple[KeyLayout, ...] = ()
+    overrides: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
 MODELS: Final[dict[str, ModelDefinition]] = {}

@@ -7,7 +7,7 @@ The whole grammar, in which blanks may stand between any two parts::
     condition  = DIMENSION order NUMBER  |  NAME ( "=" | "!=" ) value { "|" value }
     order      = "=" | "!=" | "<" | "<=" | ">" | ">="
     policy     = "default"  |  "tuned"  |  "force" "=" IMPLEMENTATION
-               | "benchmark" [ "(" "cache" "=" NUMBER ")" ]
+               | "prefer" "=" IMPLEMENTATION  |  "benchmark" [ "(" "cache" "=" NUMBER ")" ]
 
 A DIMENSION is a size that the functional's calls have (``Functional.shapes``), a NAME is ``dtype``,
 ``backend`` or an attribute of the functional. An attribute that has a number for each axis is one
@@ -37,19 +37,20 @@ class Policy:
     """How a functional's implementation is chosen.
 
     ``default`` takes the backend's claim, else what is preferred for the call, else ``portable``;
-    ``force`` takes ``implementation``;
+    ``force`` takes ``implementation``, ``prefer`` too where it applies and the backend takes the
+    composites that it is made of;
     ``benchmark`` times all that apply and keeps at most ``cache`` results per functional; ``tuned``
     takes what was timed before and times nothing.
     """
 
-    kind: Literal["default", "force", "benchmark", "tuned"] = "default"
+    kind: Literal["default", "force", "prefer", "benchmark", "tuned"] = "default"
     implementation: str = ""
     cache: int = REMEMBERED
 
     def __str__(self) -> str:
         match self.kind:
-            case "force":
-                return f"force={self.implementation}"
+            case "force" | "prefer":
+                return f"{self.kind}={self.implementation}"
             case "benchmark":
                 return f"benchmark(cache={self.cache})"
             case kind:
@@ -65,6 +66,7 @@ class Origin:
 
 
 RANKS: Final = {
+    "family": "the family of a model, for how it is best computed",
     "tune": "`ptir tune MODEL`, for the models that it was run for",
     "plugin": "an installed plugin (`ptir_overrides`)",
     "checkpoint": "`ptir_overrides` in a checkpoint's config.json",
@@ -201,14 +203,15 @@ def merged(*groups: Iterable[Override]) -> Overrides:
     for one in reversed(ranked):
         if {(one.functional, ()), (one.functional, one.conditions)} & shadowed:
             continue
-        shadowed.add((one.functional, one.conditions))
+        if one.policy.kind != "tuned":  # where nothing was timed, weaker ones decide
+            shadowed.add((one.functional, one.conditions))
         kept.append(one)
     return tuple(sorted(reversed(kept), key=lambda one: one.functional))
 
 
-def strongest(overrides: Sequence[Override], call: Call) -> Override | None:
-    """The override that decides about a call, of those about its functional."""
-    return next((one for one in reversed(overrides) if one.fits(call)), None)
+def fitting(overrides: Sequence[Override], call: Call) -> list[Override]:
+    """Those that are about a call, of those about its functional; the first one decides."""
+    return [one for one in reversed(overrides) if one.fits(call)]
 
 
 # --- text ---
@@ -311,7 +314,7 @@ class _Reader:
 
     def _policy(self, found: Functional) -> Policy:
         begin = self._blank()
-        kind = self._word("a policy: default, force=NAME, benchmark(cache=N) or tuned")
+        kind = self._word("a policy: default, force=NAME, prefer=NAME, benchmark(cache=N) or tuned")
         match kind:
             case "default":
                 return Policy()
@@ -319,8 +322,8 @@ class _Reader:
                 return Policy("tuned")
             case "benchmark":
                 return Policy("benchmark", cache=self._cache())
-            case "force" if self._taken("="):
-                return Policy("force", self._implementation(found))
+            case "force" | "prefer" if self._taken("="):
+                return Policy(kind, self._implementation(found))
         self.fail(f"{kind!r} is no policy; {POLICIES}", begin)
 
     def _cache(self) -> int:
@@ -365,5 +368,5 @@ class _Reader:
         return match[0]
 
 
-POLICIES: Final = "policies are default, force=NAME, benchmark(cache=N) and tuned"
+POLICIES: Final = "policies are default, force=NAME, prefer=NAME, benchmark(cache=N) and tuned"
 _WORD = re.compile(r"[\w.:+-]+")

@@ -6,15 +6,10 @@ whole; everywhere else its own lowering is the same computation in ops.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Final
 
 ATTENTION_SPLIT: Final = "attention_split"
 """Attention whose keys are split into parts that are attended to side by side."""
 
 CONV2D_WINOGRAD: Final = "conv2d_winograd"
-"""Convolution by Winograd's minimal filtering, given filters that are transformed already."""
-
-KEPT_OPERANDS: Final[Mapping[str, tuple[int, ...]]] = {CONV2D_WINOGRAD: (1,)}
-"""Operands that are computed once where they depend on parameters alone, though they are larger
-than what they are made of."""
+"""Convolution by Winograd's minimal filtering, F(2x2, 3x3)."""

@@ -2,8 +2,7 @@
 
 That never grows memory: a derived value is at most as large as the parameters that go away for
 it. Up-casts therefore stay, unless the backend wants them done once; so do views of a parameter,
-which cost nothing where they are. What an implementation that was asked for by name keeps
-(``KEPT_OPERANDS``) is derived whatever its size.
+which cost nothing where they are.
 """
 
 from __future__ import annotations
@@ -14,7 +13,6 @@ from ptir.backend.contract import Derivation, derived_name
 from ptir.ir.graph import Node, Ref, freeze, inline, source
 from ptir.ir.program import Port, Program
 from ptir.ops.record import op
-from ptir.ops.schedules import KEPT_OPERANDS
 from ptir.passes.context import PassContext
 
 
@@ -106,7 +104,6 @@ class _Plan:
             node.serial: node for node in _liftable_nodes(_below(outputs)) if not node.is_source
         }
         self._banned: set[tuple[int, int]] = set()
-        self._kept = {ref.key for node in _below(outputs) for ref in _kept_operands(node)}
 
     def chosen(self) -> list[Ref]:
         """The values to derive: maximal ones, as many as do not grow memory."""
@@ -167,16 +164,9 @@ class _Plan:
         for group in _groups([(value, self._leaves(value)) for value in values]):
             leaves = {leaf.key: leaf for _, found in group for leaf in found}
             replaced = [v for v in leaves.values() if v.node.serial not in kept]
-            derived = [value for value, _ in group if value.key not in self._kept]
+            derived = [value for value, _ in group]
             if _bytes(derived) > _bytes(replaced):
                 yield max(derived, key=lambda value: (value.type.nbytes, value.key))
-
-
-def _kept_operands(node: Node) -> Iterator[Ref]:
-    """The operands of a composite that are kept once they are computed."""
-    if node.op == "composite":
-        for place in KEPT_OPERANDS.get(node.attributes["name"], ()):
-            yield node.operands[place]
 
 
 def _bytes(values: Sequence[Ref]) -> int:

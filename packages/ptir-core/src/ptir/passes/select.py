@@ -30,7 +30,7 @@ from ptir.ops.implementations import (
     functional,
     known_lowerings,
 )
-from ptir.ops.policies import Call, Override, Policy, strongest
+from ptir.ops.policies import Call, Override, Policy, fitting
 from ptir.ops.record import op
 from ptir.ops.verify import WRONG_KIND
 from ptir.passes.context import PassContext
@@ -141,27 +141,37 @@ class _Selection:
     def _choose(self, call: _Call) -> tuple[str, str]:
         if not _is_functional(call):
             return OWN, f"its lowering is not that of {call.query.name} on these operands"
-        override = self._override(call)
-        policy = override.policy if override is not None else Policy()
-        by = "" if override is None else f"{override}, {override.origin.text}"
-        match policy.kind:
-            case "force":
-                return self._forced(call, policy.implementation), by
-            case "benchmark":
-                return self._timed(call, policy), by
-            case "tuned" if known := self._known(call):
-                return known, by
-        chosen, reason = self._default(call)
-        return chosen, f"{by}: {reason}" if by else reason
+        for override in self._asked(call):
+            policy = override.policy
+            by = f"{override}, {override.origin.text}"
+            match policy.kind:
+                case "force":
+                    return self._forced(call, policy.implementation), by
+                case "benchmark":
+                    return self._timed(call, policy), by
+                case "prefer":
+                    refused = self._unpreferred(call, policy.implementation)
+                    if refused is None:
+                        return policy.implementation, by
+                case "tuned":
+                    known = self._known(call)
+                    if known:
+                        return known, by
+                    continue  # nothing was timed: what was asked for else decides
+                case "default":
+                    refused = ""
+            chosen, reason = self._default(call)
+            return chosen, ": ".join(filter(None, (by, refused, reason)))
+        return self._default(call)
 
-    def _override(self, call: _Call) -> Override | None:
-        """What decides about the call, of all that is asked for its functional."""
+    def _asked(self, call: _Call) -> list[Override]:
+        """What is asked for the call, the strongest first."""
         asked = self._overrides.get(call.query.name)
         if asked is None:
-            return None
+            return []
         where = self._context.backend.name, self._context.device.index
         found = functional(call.query.name)
-        return strongest(asked, Call.of(found, call.types, call.attributes, *where))
+        return fitting(asked, Call.of(found, call.types, call.attributes, *where))
 
     def _default(self, call: _Call) -> tuple[str, str]:
         reason = self._refusal(call)
@@ -191,6 +201,23 @@ class _Selection:
             f"{call}: force={name} on {where}: {reason};"
             f" choose another implementation of {call.query.name} or drop the override"
         )
+
+    def _unpreferred(self, call: _Call, name: str) -> str | None:
+        """Why an implementation is not taken that is preferred where it is a kernel; else None."""
+        if name == BACKEND:
+            return self._refusal(call)
+        unsupported = _unsupported(call, name)
+        if unsupported is not None:
+            return unsupported
+        backend, device = self._context.backend, self._context.device
+        lowering = _lowered(call, name)
+        for one in lowering.instructions:
+            types = tuple(lowering.types[value] for value in one.operands)
+            query = OpQuery(one.op, one.attributes, types, one.types)
+            refused = backend.refusal(query, device) if query.is_composite else None
+            if refused is not None:
+                return refused
+        return None
 
     def _names(self, call: _Call) -> list[str]:
         """What may be chosen by time: all that applies and is as accurate as the portable one."""

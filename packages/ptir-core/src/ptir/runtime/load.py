@@ -100,7 +100,9 @@ def load_model(
     if fast:
         filters = bool(read.module.filters())
         chosen = fast_policies(_multiplied(read, quant, types), target, filters=filters)
-    asked = model_overrides(str(checkpoint.path), read.policies, chosen, overrides or {})
+    asked = model_overrides(
+        str(checkpoint.path), read.architecture, read.policies, chosen, overrides or {}
+    )
     held = held_parameters(read.module, read.source, quant, str(checkpoint.path))
     place = prepacked if limit is None else streamed_weights
     streamed = None if limit is None else limit(target)
@@ -215,7 +217,7 @@ def described(checkpoint: Checkpoint, name: str = "") -> Described:
 def described_weights(checkpoint: Checkpoint) -> DescribedWeights:
     """The same without the vocabulary, which may be long."""
     said = named_by_timm(checkpoint.config)
-    architecture = _architecture(said)
+    architecture = architecture_of(said)
     config = architecture.prepare(said)
     config = {**architecture.defaults, **normalize_config(config)}
     ignored = architecture.ignored
@@ -284,7 +286,7 @@ def prepared(checkpoint: Checkpoint) -> Checkpoint:
     """
     with errors_name(checkpoint.path):
         said = named_by_timm(checkpoint.config)
-        architecture = _architecture(said)
+        architecture = architecture_of(said)
         config = dict(architecture.prepare(said))
         tokens = architecture.defaults.get("vocab_size")
         if tokens is not None:
@@ -316,7 +318,8 @@ def check_layers(
             )
 
 
-def _architecture(config: Mapping[str, Any]) -> ModelDefinition:
+def architecture_of(config: Mapping[str, Any]) -> ModelDefinition:
+    """The architecture that a configuration names; raises ``CheckpointError``."""
     found = config.get("model_type", "")
     nameable = isinstance(found, str) and len(found) < 100
     try:

@@ -1,4 +1,4 @@
-"""The overrides that come with a model: its checkpoint's, and those that loading asks for."""
+"""The overrides of a model: its family's, its checkpoint's, and those that loading asks for."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ptir.errors import CheckpointError
+from ptir.models.table import ModelDefinition
 from ptir.ops.overriding import overrides_from
 from ptir.ops.policies import Overrides, merged, origin
 from ptir.passes.tuned import tuned_overrides
@@ -21,6 +22,7 @@ def configured_overrides(config: Mapping[str, Any]) -> dict[str, str]:
 
 def model_overrides(
     path: str,
+    family: ModelDefinition,
     configured: Mapping[str, str],
     fast: Mapping[str, str],
     given: Mapping[str, str],
@@ -30,6 +32,7 @@ def model_overrides(
     Those of `ptir tune` are among them where it was run for the checkpoint at ``path``.
     """
     groups = (
+        overrides_from(family.overrides, origin("family", f"the models of {family.model_type}")),
         tuned_overrides(path),
         overrides_from(configured, origin("checkpoint", f"{path} (ptir_overrides)")),
         overrides_from(fast, origin("argument", "--fast, load_model(fast=True)")),

@@ -11,10 +11,9 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final
 
 from ptir import events
-from ptir.backend.contract import Derivation
 from ptir.backend.folders import require_writable
 from ptir.capture.plan import checks_indices
 from ptir.ir.program import Program
@@ -53,12 +52,10 @@ class TuneReport:
     records: tuple[TuningRecord, ...]
     """All that is remembered of these functionals on the device."""
     left: Mapping[str, int]
-    """Functionals that stay with the default, and the bytes of weights that would be held twice.
+    """Functionals that stay with the default, and the bytes of weights that would be added else.
 
-    That is so where prompts would read a weight in one form and decoding in another.
+    A weight that prompts read in one form and decoding in another would be resident twice.
     """
-    grown: Mapping[str, int]
-    """Functionals that are faster with larger weights (transformed filters), by how many bytes."""
 
 
 def tune(
@@ -82,16 +79,15 @@ def tune(
         chosen, records = _timed(programs, model, heard)
         decided = sorted({one.functional for one in records if one.decided})
         with model.policies():
-            before = _forms(programs, model, ())
-            after = {name: _forms(programs, model, (name,)) for name in decided}
-    left = _added(before, after, _held_twice)
+            before = _resident(programs, model, ())
+            grown = {name: _resident(programs, model, (name,)) - before for name in decided}
+    left = {name: nbytes for name, nbytes in grown.items() if nbytes > 0}
     kept = tuple(name for name in decided if name not in left)  # others follow their defaults
-    grown = _added(before, {name: after[name] for name in kept}, _resident)
     path = str(model.checkpoint.path)
     remember_tuned(path, kept, f"{model.target.backend.name}:{model.target.device.index}")
     model.overrides = merged(tuned_overrides(path), _without_tuned(model.overrides))
     seconds = time.perf_counter() - began
-    return TuneReport(len(programs), seconds, chosen, records, left, grown)
+    return TuneReport(len(programs), seconds, chosen, records, left)
 
 
 def _timed(
@@ -134,61 +130,20 @@ def _without_tuned(given: Overrides) -> Overrides:
     return tuple(one for one in given if one.origin.rank != rank)
 
 
-@dataclass(frozen=True)
-class _Form:
-    """One parameter as programs read it: its bytes, and the stored ones that it is made of."""
+def _resident(programs: Sequence[Program], model: Model, tuned: Sequence[str]) -> int:
+    """Bytes of all parameters that the programs read, in the forms in which they read them.
 
-    nbytes: int
-    stored: frozenset[str]
-
-
-Forms: TypeAlias = Mapping[str, _Form]
-"""The parameters that programs read, by port."""
-
-
-def _forms(programs: Sequence[Program], model: Model, tuned: Sequence[str]) -> Forms:
-    """All parameters that the programs read, where the functionals ``tuned`` are as was timed."""
+    The functionals ``tuned`` are as was timed.
+    """
     source = origin("tune", "ptir tune")
     asked = [Override(name, Policy("tuned"), origin=source) for name in tuned]
-    found: dict[str, _Form] = {}
+    held: dict[str, int] = {}
     with in_force(asked):
         for program in programs:
-            context = _context(model)
-            made = optimize(program, context)
-            for port, type in zip(made.ports, made.inputs, strict=True):
-                if port.kind == "parameter":
-                    found[port.name] = _Form(type.nbytes, _stored(port.name, context.derived))
-    return found
-
-
-def _stored(name: str, derived: Mapping[str, Derivation]) -> frozenset[str]:
-    """The stored parameters behind a port."""
-    if name not in derived:
-        return frozenset((name,))
-    ports = derived[name].ports
-    return frozenset().union(*(_stored(port.name, derived) for port in ports))
-
-
-def _resident(forms: Forms) -> int:
-    """Bytes of all forms."""
-    return sum(form.nbytes for form in forms.values())
-
-
-def _held_twice(forms: Forms) -> int:
-    """Bytes of what is held although a larger form of the same stored parameter is held too."""
-    largest: dict[str, str] = {}
-    for port, form in sorted(forms.items(), key=lambda item: item[1].nbytes):
-        largest |= dict.fromkeys(form.stored, port)
-    kept = {*largest.values()}
-    return sum(form.nbytes for port, form in forms.items() if port not in kept)
-
-
-def _added(
-    before: Forms, after: Mapping[str, Forms], measure: Callable[[Forms], int]
-) -> dict[str, int]:
-    """The bytes that each functional adds to what was there before, where it does."""
-    grown = {name: measure(forms) - measure(before) for name, forms in after.items()}
-    return {name: nbytes for name, nbytes in grown.items() if nbytes > 0}
+            made = optimize(program, _context(model))
+            typed = zip(made.ports, made.inputs, strict=True)
+            held |= {port.name: type.nbytes for port, type in typed if port.kind == "parameter"}
+    return sum(held.values())
 
 
 def choices(program: Program, model: Model) -> list[Chosen]:

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Final
 from ptir.codegen.families.recurrence import claim as recurrence
 from ptir.codegen.schedules.family import Family, whole
 from ptir.codegen.weights import experts, rounded
-from ptir.codegen.weights.filters import NAME, STORED
+from ptir.codegen.weights.filters import NAMES, STORED
 from ptir.ops.rounded import BYTES, IMAGES, PAIRS, ROUND, WINDOWS
-from ptir.ops.schedules import ATTENTION_SPLIT, CONV2D_WINOGRAD
+from ptir.ops.schedules import ATTENTION_SPLIT
 from ptir.types import F32
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ _ROWS: Final = (
         "convolution",
         "convolution.match",
         ops=("dot_general",),
-        composites={NAME: whole(*STORED), CONV2D_WINOGRAD: whole(F32)},
+        composites=dict.fromkeys(NAMES, whole(*STORED)),
         emit="convolution.emit",
         emit_cooperative="convolution.cooperative",
         prologue="convolution.produced",

@@ -2,8 +2,7 @@
 
 A convolution is the composite ``conv2d``, or a contraction of ``extract_patches`` with a weight
 over the window and the channels. Up to three spatial axes are brought into one form, depth, rows
-and columns. Its weight goes into panels of 16 outputs whose inputs are taps, then channels. One by
-Winograd's filtering is described by its tiles: windows of 4 x 4 inputs, and filters of that size.
+and columns. Its weight goes into panels of 16 outputs whose inputs are taps, then channels.
 """
 
 from __future__ import annotations
@@ -22,11 +21,10 @@ from ptir.ir.program import Block, Instruction
 from ptir.ops.record import op
 from ptir.ops.schedules import CONV2D_WINOGRAD
 from ptir.ops.sliding import WindowDimension, window_dimensions
-from ptir.ops.winograd import tiles_along
 from ptir.types import BF16, F16, F32, TensorType
 
-NAME: Final = "conv2d"
-"""The composite that is taken whole."""
+NAMES: Final = ("conv2d", CONV2D_WINOGRAD)
+"""The composites that are taken whole; their operands and attributes are the same."""
 STORED: Final = (F32, F16, BF16)
 """Element types of weights."""
 SPATIAL: Final = 3
@@ -168,10 +166,8 @@ def convolution(
     instruction: Instruction, types: Types, maker: Callable[[int], Instruction | None]
 ) -> Convolution | None:
     """What an instruction convolves, or None; ``types`` are those of the block's values."""
-    if instruction.op == "composite" and instruction.name == NAME:
+    if instruction.op == "composite" and instruction.name in NAMES:
         return _composite(instruction, types)
-    if instruction.op == "composite" and instruction.name == CONV2D_WINOGRAD:
-        return _winograd(instruction, types)
     if instruction.op == "dot_general":
         return _contraction(instruction, types, maker(instruction.operands[0]))
     return None
@@ -188,14 +184,6 @@ def _composite(made: Instruction, types: Types) -> Convolution:
         types[x].shape[1:-1], window, **given, window_dilation=made.attributes["dilation"]
     )
     return _made(types[x], (x, weight, *rest), found, shape, roles, made.attributes["groups"])
-
-
-def _winograd(made: Instruction, types: Types) -> Convolution:
-    x, weight, *rest = made.operands
-    given = types[x].shape[1:-1], made.attributes["low"], made.attributes["high"]
-    found = tuple(tiles_along(*axis) for axis in zip(*given, strict=True))
-    roles = (0, 1, CHANNEL, OUTPUT)
-    return _made(types[x], (x, weight, *rest), found, types[weight].shape, roles, 1)
 
 
 def _contraction(

@@ -99,7 +99,7 @@ def _model(checkpoint: Checkpoint, read: Described, target: Target) -> Model:
         target=target,
         text=read.text,
         context=read.context,
-        overrides=model_overrides(str(checkpoint.path), read.policies, {}, {}),
+        overrides=model_overrides(str(checkpoint.path), read.architecture, read.policies, {}, {}),
         load_seconds=0.0,
     )
 

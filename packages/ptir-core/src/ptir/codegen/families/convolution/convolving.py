@@ -55,10 +55,14 @@ class Convolving:
     def __init__(self, fusion: Fusion, context: EmitContext) -> None:
         self.fusion, self.context = fusion, context
         self.detail: Detail = fusion.detail
-        self.shape: Convolution = self.detail.shape
+        self.shape: Convolution = self.geometry()
         self.writer: Writer = context.writer()
         self.builder = builder_of(fusion, context)
         self.hero = context.graph.results[self.detail.position][0]
+
+    def geometry(self) -> Convolution:
+        """What the kernel computes: windows of the operand, and sums for each."""
+        return self.detail.shape
 
     def named(self, index: Index, size: int) -> Index:
         """A place as a variable of its own, so that what is computed from it stays simple."""

@@ -2,9 +2,9 @@
 
 A piece of work is a block of rows of tiles and some panels of outputs. The inputs under its tiles
 go into scratch memory, transformed: 16 *positions*, each a matrix of tiles by channels. For every
-tile of panels each of them is multiplied with the filters of its position, which were transformed
-when they were loaded; then 16 sums of a tile become its 2 x 2 outputs and their epilogue. All that
-lies in memory meanwhile is meant to stay in a core's own cache.
+tile of panels the filters are transformed too, a part of the channels at a time, and each position
+is multiplied with its own; then 16 sums of a tile become its 2 x 2 outputs and their epilogue. All
+that lies in memory meanwhile is meant to stay in a core's own cache.
 """
 
 from __future__ import annotations
@@ -12,11 +12,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
-from ptir.codegen.expressions.expr import Apply, Expr, Load, Var, constant
+from ptir.codegen.expressions.expr import Apply, Coordinate, Expr, Load, Var, compare, constant
 from ptir.codegen.expressions.index import ZERO, Axis, Index, axis, number, ravel_index
+from ptir.codegen.expressions.movement import limited
 from ptir.codegen.families.convolution.convolving import LANE, below, least, variable
 from ptir.codegen.families.convolution.match import NEAR, SPREAD, Tiling, parts
 from ptir.codegen.families.convolution.operands import ConvolutionOperands
@@ -33,8 +34,8 @@ from ptir.codegen.schedules.kernel import (
 from ptir.codegen.schedules.tiles import Tiles
 from ptir.codegen.weights.filters import Convolution
 from ptir.codegen.weights.panels import LANES
-from ptir.ops.winograd import STEP, TILE
-from ptir.types import F32, TensorType
+from ptir.ops.winograd import STEP, TAPS, TILE, tiles_along
+from ptir.types import F32, I32, TensorType
 
 POSITIONS: Final = TILE * TILE
 """Products of a tile for each channel and output."""
@@ -44,6 +45,24 @@ INPUT_COST: Final = 48
 """Cycles of the transform of 16 channels of a tile."""
 OUTPUT_COST: Final = 40
 """Cycles of the transform of 16 outputs of a tile, and of what follows it."""
+FILTER_COST: Final = 32
+"""Cycles of the transform of a channel's filters for 16 outputs."""
+MOST_CHANNELS: Final = 128
+"""Channels whose filters for a tile of panels stay beside everything else in a core's cache."""
+
+
+def tiled(shape: Convolution) -> Convolution:
+    """The geometry of the tiles of a convolution: windows of 4 x 4 inputs, two apart."""
+    depth, *axes = shape.dimensions
+    rows, columns = (tiles_along(one.size, one.low, one.high) for one in axes)
+    return replace(shape, dimensions=(depth, rows, columns))
+
+
+def channels_at_once(channels: int) -> int:
+    """The channels whose filters are transformed at once: equal parts of all."""
+    fitting = (n for n in range(1, channels + 1) if channels % n == 0)
+    most = next(channels // n for n in fitting if channels // n <= MOST_CHANNELS)
+    return most if 2 * most > MOST_CHANNELS else channels
 
 
 @dataclass(frozen=True)
@@ -94,16 +113,24 @@ def _cuts(shape: Convolution, held: Tiles) -> Iterator[Blocks]:
 
 def _cost(shape: Convolution, one: Blocks, units: int) -> float:
     """Cycles of the slowest unit: products, transforms, and what comes from far away."""
-    weights = one.tiles * one.panels * shape.inputs
+    panels = one.tiles * one.panels
     vectors = one.high * one.panels, one.high + one.panels
-    products = one.groups * weights / one.panels * max(vectors) / 2
+    products = one.groups * one.tiles * shape.inputs * max(vectors) / 2
     channels = -(-shape.channels // LANES)
-    transforms = one.held * (channels * INPUT_COST + one.tiles * one.panels * OUTPUT_COST)
-    far = 4 * weights if shape.inputs * shape.outputs > NEAR else 0
+    transforms = one.held * (channels * INPUT_COST + panels * OUTPUT_COST)
+    transforms += panels * shape.channels * FILTER_COST
+    filters = TAPS * TAPS * shape.channels
+    far = 4 * panels * filters if filters * shape.outputs > NEAR else 0
     held = POSITIONS * one.held * (shape.channels + one.panels * LANES)
     again = one.tiles * held / 8 if held > ROOM else 0
     pieces = one.row_pieces * one.tile_pieces
     return math.ceil(pieces / units) * (products + transforms + far + again) + 200 * pieces
+
+
+def filters_of(g: Sequence[Expr]) -> list[Expr]:
+    """The transform of three taps along an axis."""
+    ends, half = _add(g[0], g[2]), constant(F32, 0.5)
+    return [g[0], _mul(_add(ends, g[1]), half), _mul(_sub(ends, g[1]), half), g[2]]
 
 
 def inputs_of(d: Sequence[Expr]) -> list[Expr]:
@@ -124,6 +151,10 @@ def _sub(a: Expr, b: Expr) -> Expr:
     return Apply(F32, "sub", a, b)
 
 
+def _mul(a: Expr, b: Expr) -> Expr:
+    return Apply(F32, "mul", a, b)
+
+
 class Winograd(ConvolutionOperands):
     """One convolution by tiles while its kernel is written."""
 
@@ -134,10 +165,15 @@ class Winograd(ConvolutionOperands):
         self.pieces = self.blocks.row_pieces * self.blocks.tile_pieces
         self.workgroups = min(self.pieces, units)
         self.tiles, self.products = scratch_value(fusion, 2), scratch_value(fusion, 3)
+        self.part = channels_at_once(self.shape.channels)
         self.rows = self.slabs * self.shape.places[1]
         self.first: Index = ZERO
         close = self.shape.channels % (SPREAD * LANES) == 0
         self.pitch = self.shape.channels + (SPREAD if close else 0)
+
+    def geometry(self) -> Convolution:
+        """That of the tiles."""
+        return tiled(self.detail.shape)
 
     def choose(self) -> Tiling:
         """A row of tiles at a time is copied, with its padding."""
@@ -160,7 +196,7 @@ class Winograd(ConvolutionOperands):
             self._panels(tile_piece, rows, groups)
         each = (
             self.block,
-            self.kept if self.keeps else 0,
+            POSITIONS * cut.panels * self.part * LANES,
             POSITIONS * cut.held * self.pitch,
             POSITIONS * cut.held * cut.panels * LANES,
         )
@@ -211,6 +247,46 @@ class Winograd(ConvolutionOperands):
         place = self.item, position, tile, number(panel), axis("lane", LANES)
         return ravel_index(place, sizes)
 
+    # --- filters ---
+
+    def _filters(self, begin: Index, panel: Index, panels: int) -> None:
+        """The filters of the channels from ``begin`` on, transformed, into scratch memory."""
+        for p in range(panels):
+            output = (panel + p) * LANES + axis("lane", LANES)
+            with self.writer.scope(), self.writer.lanes(LANE):
+                self._filters_of(p, output, begin)
+
+    def _filters_of(self, place: int, output: Index, begin: Index) -> None:
+        """Those of 16 outputs; channels whose weights share words of memory are written out."""
+        panels = self.detail.panels
+        per = 1 if panels is None else panels.per
+        with self.over("w", self.part // per) as word:
+            for inner in range(per):
+                channel = word * per + inner
+                lines: list[list[Expr]] = []
+                for i in range(TAPS):
+                    taps = [self._tap(output, i, j, begin + channel) for j in range(TAPS)]
+                    lines.append([self._let(one) for one in filters_of(list(map(self._let, taps)))])
+                for j, column in enumerate(zip(*lines, strict=True)):
+                    for i, found in enumerate(filters_of(column)):
+                        to = self._filter_at(place, number(i * TILE + j), channel)
+                        self.writer.store(self.held, F32, to, found)
+
+    def _tap(self, output: Index, row: int, column: int, channel: Index) -> Expr:
+        """The weights of the 16 outputs for a channel's input at a tap."""
+        panels, packed = self.detail.panels, self.detail.packed
+        if panels is None or packed is None:
+            known = limited(output, self.shape.outputs)
+            return self.plain_weight(known, (ZERO, number(row), number(column)), channel)
+        tap = number(row * TAPS + column)
+        return panels.weight(packed, output, tap * self.shape.channels + channel)
+
+    def _filter_at(self, panel: int, position: Index, channel: Index) -> Index:
+        """Where the filters of a panel's 16 outputs are for a channel at a position."""
+        sizes = self.workgroups, self.blocks.panels, POSITIONS, self.part, LANES
+        place = self.item, number(panel), position, channel, axis("lane", LANES)
+        return ravel_index(place, sizes)
+
     # --- products and outputs ---
 
     def _panels(self, tile_piece: Index, rows: Whole, groups: Whole) -> None:
@@ -233,39 +309,46 @@ class Winograd(ConvolutionOperands):
     def _tile(self, panel: Index, panels: int, rows: Whole, groups: Whole) -> None:
         """The products of all positions, then the outputs of all tiles."""
         writer, cut, wide = self.writer, self.blocks, self.shape.places[2]
-        if self.keeps:
-            self.keep(ZERO, panel, panels)
-        with (
-            writer.loop(Axis("f", POSITIONS), 0, POSITIONS, no_unroll=True),
-            writer.loop(Axis("g", cut.groups), 0, groups, no_unroll=True),
-        ):
-            self._products(axis("f", POSITIONS), axis("g", cut.groups), panel, panels)
+        with self.over("c", self.shape.channels // self.part) as part:
+            self._filters(part * self.part, panel, panels)
+            with (
+                writer.loop(Axis("f", POSITIONS), 0, POSITIONS, no_unroll=True),
+                writer.loop(Axis("g", cut.groups), 0, groups, no_unroll=True),
+            ):
+                self._products(part, axis("f", POSITIONS), axis("g", cut.groups), panels)
         with (
             writer.loop(Axis("r", cut.rows), 0, rows, no_unroll=True),
             writer.loop(Axis("t", wide), 0, wide, no_unroll=True),
         ):
             self._outputs(axis("r", cut.rows), axis("t", wide), panel, panels)
 
-    def _products(self, position: Index, group: Index, panel: Index, panels: int) -> None:
-        """The sums of a register tile over all channels, for one position."""
-        writer, high, size = self.writer, self.blocks.high, self.shape.channels
+    def _products(self, part: Index, position: Index, group: Index, panels: int) -> None:
+        """The sums of a register tile over a part of the channels, for one position."""
+        writer, high = self.writer, self.blocks.high
         zero = Splat(constant(F32, 0.0))
         tiles = [group * high + i for i in range(high)]
-        k, known = axis("k", size), dict[Index, Var]()
+        k, known = axis("k", self.part), dict[Index, Var]()
         sums = [[writer.declare(zero, writer.name("a")) for _ in range(panels)] for _ in tiles]
-        xs = [Load(F32, self.tiles, self._tile_at(position, tile, k)) for tile in tiles]
-        input = ravel_index((position, k), (POSITIONS, size))
-        weights = [self.weight(ZERO, panel, p, input) for p in range(panels)]
+        stored = [[self._product_at(position, tile, p) for p in range(panels)] for tile in tiles]
+        if not part.is_constant:
+            began = writer.scalar(compare("ne", Coordinate(I32, part), constant(I32, 0)))
+            with writer.when(began), writer.lanes(LANE):
+                for line, places in zip(sums, stored, strict=True):
+                    for total, place in zip(line, places, strict=True):
+                        writer.assign(total, writer.value(Load(F32, self.products, place)))
+        channel = part * self.part + k
+        xs = [Load(F32, self.tiles, self._tile_at(position, tile, channel)) for tile in tiles]
+        filters = [Load(F32, self.held, self._filter_at(p, position, k)) for p in range(panels)]
         self.multiply(
-            size,
+            self.part,
             sums,
             [self.ahead(x, False, known) for x in xs],
-            [self.ahead(weight, True, known) for weight in weights],
+            [self.ahead(one, True, known) for one in filters],
         )
         with writer.lanes(LANE):
-            for tile, line in zip(tiles, sums, strict=True):
-                for p, total in enumerate(line):
-                    writer.store(self.products, F32, self._product_at(position, tile, p), total)
+            for line, places in zip(sums, stored, strict=True):
+                for total, place in zip(line, places, strict=True):
+                    writer.store(self.products, F32, place, total)
 
     def _outputs(self, row: Index, column: Index, panel: Index, panels: int) -> None:
         """The outputs of a tile, as far as the result has them."""
