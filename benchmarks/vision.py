@@ -96,7 +96,7 @@ def tuned(folder: str, pixels: np.ndarray[Any, Any], backend: str) -> Call:
     from ptir.runtime.tune import tune
 
     report = tune(ptir.load_model(folder, backend=backend), batch=len(pixels))
-    print(f"tuned: {sum(one.decided for one in report.records)} kinds of calls, {report.grown}")
+    print(f"tuned: {sum(one.decided for one in report.records)} kinds of calls")
     return ours(folder, pixels, backend)
 
 

@@ -112,3 +112,25 @@ def test_nothing_is_contracted_that_does_not_say_so(c: Target) -> None:
     program = ptir.capture(lambda x, y, z: x * y + z, *(spec("f32", 1000),) * 3)
     (found,) = run_program(program, {"x": x, "y": y, "z": z}, c)
     np.testing.assert_array_equal(found, x * y + z)
+
+
+BOUNDS: Final[dict[str, tuple[Callable[[Any], Any], Callable[[float], float]]]] = {
+    "relu": (lambda x: F.maximum(x, 0.0), lambda x: max(x, 0.0) + 0.0),
+    "relu6": (lambda x: F.minimum(F.maximum(x, 0.0), 6.0), lambda x: min(max(x, 0.0), 6.0) + 0.0),
+    "below -3": (lambda x: F.minimum(x, -3.0), lambda x: min(x, -3.0)),
+    "above -3": (lambda x: F.maximum(-3.0, x), lambda x: max(x, -3.0)),
+}
+"""Bounds of numbers that are no NaN, by ptir and by Python, to which zeros are equal."""
+
+
+@pytest.mark.parametrize("name", BOUNDS)
+def test_a_bound_keeps_nan_and_the_order_of_zeros_in_every_lane(c: Target, name: str) -> None:
+    """Wide ones are an instruction of the processor, which takes its second operand for NaN."""
+    bounded, plain = BOUNDS[name]
+    some = np.array([*SPECIAL, 6.0, np.nextafter(np.float32(6), 7), 1e-45, -1e-45, -3.0], "f4")
+    x = np.concatenate([np.roll(some, n) for n in range(len(some))])[: 6 * 16 + 3]
+    program = ptir.capture(bounded, spec("f32", *x.shape))
+    (found,) = run_program(program, {program.ports[0].name: x}, c)
+    wanted = np.array([one if np.isnan(one) else plain(float(one)) for one in x], "f4")
+    np.testing.assert_array_equal(found, wanted)
+    np.testing.assert_array_equal(np.signbit(found), np.signbit(wanted))

@@ -79,6 +79,7 @@ class PlainC(CLike):
     name = "c"
     lanes = 16
     vector = "v{carrier}"
+    ordered_extremes = True
     changing = ChangingVectors("held_{0}", "hold_{0}({1})", "of_{0}({1})")
     call = CALL
     scalar_rows = SCALAR

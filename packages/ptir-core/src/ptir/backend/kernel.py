@@ -152,6 +152,9 @@ class Language(ABC):
     """The dot products (``dot_bytes``, ``dot_bf16``) that the device has instructions for."""
     changing: ChangingVectors | None = None
     """How wide variables that change are spelled; None: as those that do not."""
+    ordered_extremes: bool = False
+    """Whether ``max`` and ``min`` are there for wide f32 too: the first operand where it is
+    greater or smaller, else the second, also where one is NaN or both are zeros."""
     no_unroll: str = ""
     """What stands in front of a loop that the compiler must not unroll."""
     lacks: frozenset[str] = frozenset()

@@ -99,6 +99,26 @@ class Replay:
     """Which outputs each element of the result is, where that is a tuple."""
 
 
+@dataclass(frozen=True)
+class _Plain:
+    """The last call, where its arguments were tensors by place: most calls are like the last."""
+
+    types: tuple[TensorType, ...]
+    around: tuple[Any, ...]
+    replay: Replay
+
+    def buffers(self, args: Sequence[Any]) -> list[Buffer] | None:
+        """Those of the arguments, or None where they are not alike."""
+        if len(args) != len(self.types):
+            return None
+        for given, type in zip(args, self.types, strict=True):
+            if not isinstance(given, Tensor) or given.ref.type != type:
+                return None
+        buffers = [buffer_of(given.ref) for given in args]
+        alike = _around(buffers) == self.around and not self.replay.plan.is_stale
+        return buffers if alike else None
+
+
 class Jitted(Generic[P, R]):
     """A function that is captured once per signature and then replayed. Thread-safe."""
 
@@ -118,6 +138,7 @@ class Jitted(Generic[P, R]):
             )
         self._replays: dict[Any, Replay] = {}
         self._latest: tuple[Any, Replay | None] = (None, None)
+        self._plain: _Plain | None = None
         self._lock = threading.RLock()
 
     @property
@@ -134,16 +155,18 @@ class Jitted(Generic[P, R]):
         """Replay the function for these arguments, capturing it first if they are new."""
         if tracing():
             return self._function(*args, **kwargs)
-        bound = self._signature.bind(*args, **kwargs)
-        replay, buffers = self._replay(bound)
-        with self._consuming(replay, buffers) as handles:
-            outputs = replay.plan.run(handles, replay.parameters)
+        replay, buffers = self._replay(args, kwargs)
+        if replay.donated:
+            with self._consuming(replay, buffers) as handles:
+                outputs = replay.plan.run(handles, replay.parameters)
+        else:
+            outputs = replay.plan.run(_handles(replay, buffers), replay.parameters)
         result: R = self._result(replay, outputs)
         return result
 
     def prepare(self, *args: P.args, **kwargs: P.kwargs) -> Plan:
         """Capture the function for these arguments if they are new; nothing runs."""
-        return self._replay(self._signature.bind(*args, **kwargs))[0].plan
+        return self._replay(args, kwargs)[0].plan
 
     def repeat(
         self, count: int, feeds: Mapping[str, int], keep: int, *args: P.args, **kwargs: P.kwargs
@@ -155,7 +178,6 @@ class Jitted(Generic[P, R]):
         ``keep`` of every result, a tensor, and the last result. What is donated and not fed back
         would be consumed by the first call: ``CaptureError``.
         """
-        bound = self._signature.bind(*args, **kwargs)
         if count < 1:
             raise CaptureError(f"repeat: {count} runs; ask for at least one")
         lost = [name for name in self._donate if name not in feeds]
@@ -164,27 +186,35 @@ class Jitted(Generic[P, R]):
                 f"repeat: {lost[0]!r} is donated to the first call and no element of the result is"
                 " what the next one is given; name it in feeds"
             )
-        replay, buffers = self._replay(bound)
+        replay, buffers = self._replay(args, kwargs)
         places, kept = _fed(replay, feeds, keep)
         with self._consuming(replay, buffers) as handles:
             every, outputs = replay.plan.repeat(handles, replay.parameters, places, count, kept)
         result: R = self._result(replay, outputs)
         return [_resident(handle, replay.types[kept], replay) for handle in every], result
 
-    def _replay(self, bound: inspect.BoundArguments) -> tuple[Replay, list[Buffer]]:
+    def _replay(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Replay, list[Buffer]]:
         """What is replayed for the arguments, captured now if they are new, and their buffers."""
+        plain = self._plain  # another thread may change it
+        if plain is not None and not kwargs:
+            buffers = plain.buffers(args)
+            if buffers is not None:
+                return plain.replay, buffers
+        bound = self._signature.bind(*args, **kwargs)
         leaves: list[Any] = []
         structure = flatten(bound.arguments, leaves)
         tensors, described = self._inspect(leaves)
         buffers = [buffer_of(t.ref) for t in tensors]
-        where = (_where(buffers), checks_indices())
-        key = (structure, described, _aliases(buffers), active_overrides(), where)
+        around = _around(buffers)
+        key = (structure, described, *around)
         latest, replay = self._latest
         if latest != key:  # comparing types that are mostly the same objects beats hashing them
             replay = self._replays.get(key)
         if replay is None or replay.plan.is_stale:
             replay = self._captured(key, structure, leaves, buffers)
         self._latest = (key, replay)
+        is_plain = not kwargs and all(isinstance(one, Tensor) for one in args)
+        self._plain = _Plain(described, around, replay) if is_plain else None
         return replay, buffers
 
     def _inspect(self, leaves: list[Any]) -> tuple[list[Tensor], tuple[Any, ...]]:
@@ -251,13 +281,12 @@ class Jitted(Generic[P, R]):
     def _consuming(self, replay: Replay, buffers: list[Buffer]) -> Iterator[list[Handle]]:
         """The handles for a run, which consumes what is donated, also when it fails."""
         target = replay.plan.target
-        handles = [buffer.handle for buffer in buffers]
+        handles = _handles(replay, buffers)
         for buffer in {buffers[position] for position in replay.donated}:
             buffer.claim(f"it was donated to {self._name}")
         for position in replay.donated:
             if buffers[position].aliased:
                 handles[position] = target.backend.copy(handles[position], target.device)
-        handles += [buffer.handle for buffer in replay.closed]
         try:
             yield handles
         except BaseException:
@@ -360,8 +389,15 @@ def _aliases(buffers: Sequence[Buffer]) -> tuple[tuple[int, ...], ...]:
     return tuple(tuple(group) for group in positions.values() if len(group) > 1)
 
 
-def _where(buffers: Sequence[Buffer]) -> str:
-    return str(buffers[0].target) if buffers else ""
+def _around(buffers: Sequence[Buffer]) -> tuple[Any, ...]:
+    """What of a signature is no structure, type or value: the last of ``KEY``."""
+    where = str(buffers[0].target) if buffers else ""
+    return _aliases(buffers), active_overrides(), (where, checks_indices())
+
+
+def _handles(replay: Replay, buffers: Sequence[Buffer]) -> list[Handle]:
+    """The handles for a run."""
+    return [*(buffer.handle for buffer in buffers), *(buffer.handle for buffer in replay.closed)]
 
 
 def _common_target(buffers: Sequence[Buffer], captured: Captured) -> Target:

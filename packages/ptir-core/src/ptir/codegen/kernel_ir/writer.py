@@ -164,6 +164,9 @@ class Writer(Statements):
         return Apply(dtype, op, *args)
 
     def _applied(self, expr: Apply, lane: Axis | None) -> Expr:
+        extreme = _extreme(expr) if lane is not None and self.dialect.ordered_extremes else None
+        if extreme is not None:  # an instruction, and its mask is no value that anybody needs
+            return self.apply(extreme, expr.dtype, *map(self.value, expr.args[1:]))
         return self.apply(expr.op, expr.dtype, *map(self.value, expr.args))
 
     def _coordinate(self, expr: Coordinate, lane: Axis | None) -> Expr:
@@ -339,3 +342,17 @@ SPELLED: Final[Mapping[type, Callable[[Writer, Any, Axis | None], Expr]]] = {
 def _is_word(dtype: DType) -> bool:
     """Whether an element lies in memory as one word, as it is carried."""
     return dtype.bits == 32 and dtype.kind != "bool"
+
+
+EXTREMES: Final = {"gt": "max", "lt": "min"}
+"""The op that is its first operand where that compares so with the second, else the second."""
+
+
+def _extreme(expr: Apply) -> str | None:
+    """``max`` or ``min`` where two numbers are selected by comparing them with each other."""
+    if expr.op != "select" or expr.dtype != F32:
+        return None
+    mask, *values = expr.args
+    if not isinstance(mask, Apply) or [*mask.args] != values:
+        return None
+    return EXTREMES.get(mask.op)

@@ -166,6 +166,7 @@ class Winograd(ConvolutionOperands):
         self.workgroups = min(self.pieces, units)
         self.tiles, self.products = scratch_value(fusion, 2), scratch_value(fusion, 3)
         self.part = channels_at_once(self.shape.channels)
+        self.filter_pitch = self.part + 1  # not all positions in the same sets of the cache
         self.rows = self.slabs * self.shape.places[1]
         self.first: Index = ZERO
         close = self.shape.channels % (SPREAD * LANES) == 0
@@ -196,7 +197,7 @@ class Winograd(ConvolutionOperands):
             self._panels(tile_piece, rows, groups)
         each = (
             self.block,
-            POSITIONS * cut.panels * self.part * LANES,
+            POSITIONS * cut.panels * self.filter_pitch * LANES,
             POSITIONS * cut.held * self.pitch,
             POSITIONS * cut.held * cut.panels * LANES,
         )
@@ -283,7 +284,7 @@ class Winograd(ConvolutionOperands):
 
     def _filter_at(self, panel: int, position: Index, channel: Index) -> Index:
         """Where the filters of a panel's 16 outputs are for a channel at a position."""
-        sizes = self.workgroups, self.blocks.panels, POSITIONS, self.part, LANES
+        sizes = self.workgroups, self.blocks.panels, POSITIONS, self.filter_pitch, LANES
         place = self.item, number(panel), position, channel, axis("lane", LANES)
         return ravel_index(place, sizes)
 
