@@ -122,7 +122,7 @@ def _cost(shape: Convolution, one: Blocks, units: int) -> float:
     filters = TAPS * TAPS * shape.channels
     far = 4 * panels * filters if filters * shape.outputs > NEAR else 0
     held = POSITIONS * one.held * (shape.channels + one.panels * LANES)
-    again = one.tiles * held / 8 if held > ROOM else 0
+    again = one.tiles * held * (held / ROOM) / 16 if held > ROOM else 0
     pieces = one.row_pieces * one.tile_pieces
     return math.ceil(pieces / units) * (products + transforms + far + again) + 200 * pieces
 
