@@ -322,6 +322,24 @@ def test_what_was_not_timed_is_as_weaker_overrides_say(
     assert chosen(select(program("inner_test"), context))[0] == "fast"
 
 
+@pytest.mark.parametrize(("fast", "found"), [("backend", "backend"), ("", "winograd")])
+def test_what_is_timed_is_compared_with_what_weaker_overrides_say(
+    fast: str, found: str, context: PassContext, backend, monkeypatch, tmp_path
+) -> None:
+    monkeypatch.setenv("PTIR_CACHE_DIR", str(tmp_path))
+    backend.refuses = lambda query: None if query.is_composite else f"no {query.name}"
+    monkeypatch.setattr(
+        timing, "run_times",
+        lambda candidates, _: ({name: [1.0 + (name != fast)] * 3 for name in candidates}, {}),
+    )  # fmt: skip
+    types = spec("f32", 1, 9, 9, 4), spec("f32", 3, 3, 4, 8)
+    called = ptir.capture(lambda x, w: ptir.functional.conv2d(x, w), *types)
+    family = Override("conv2d", Policy("prefer", "winograd"), origin=origin("family"))
+    timed = Override("conv2d", Policy("benchmark"), origin=origin("tune"))
+    context.overrides = merged([family], [timed])
+    assert chosen(select(called, context))[0] == found
+
+
 @pytest.mark.parametrize(
     ("taken", "size", "found", "said"),
     [

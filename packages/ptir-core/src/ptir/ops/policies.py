@@ -40,7 +40,8 @@ class Policy:
     ``force`` takes ``implementation``, ``prefer`` too where it applies and the backend takes the
     composites that it is made of;
     ``benchmark`` times all that apply and keeps at most ``cache`` results per functional; ``tuned``
-    takes what was timed before and times nothing.
+    takes what was timed before and times nothing. Where nothing is faster than what weaker
+    overrides say, or nothing is known, that is taken.
     """
 
     kind: Literal["default", "force", "prefer", "benchmark", "tuned"] = "default"
@@ -203,7 +204,7 @@ def merged(*groups: Iterable[Override]) -> Overrides:
     for one in reversed(ranked):
         if {(one.functional, ()), (one.functional, one.conditions)} & shadowed:
             continue
-        if one.policy.kind != "tuned":  # where nothing was timed, weaker ones decide
+        if one.policy.kind not in ("tuned", "benchmark"):  # weaker ones say what these begin from
             shadowed.add((one.functional, one.conditions))
         kept.append(one)
     return tuple(sorted(reversed(kept), key=lambda one: one.functional))

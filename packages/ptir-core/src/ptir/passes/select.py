@@ -141,28 +141,31 @@ class _Selection:
     def _choose(self, call: _Call) -> tuple[str, str]:
         if not _is_functional(call):
             return OWN, f"its lowering is not that of {call.query.name} on these operands"
-        for override in self._asked(call):
-            policy = override.policy
-            by = f"{override}, {override.origin.text}"
-            match policy.kind:
-                case "force":
-                    return self._forced(call, policy.implementation), by
-                case "benchmark":
-                    return self._timed(call, policy), by
-                case "prefer":
-                    refused = self._unpreferred(call, policy.implementation)
-                    if refused is None:
-                        return policy.implementation, by
-                case "tuned":
-                    known = self._known(call)
-                    if known:
-                        return known, by
-                    continue  # nothing was timed: what was asked for else decides
-                case "default":
-                    refused = ""
-            chosen, reason = self._default(call)
-            return chosen, ": ".join(filter(None, (by, refused, reason)))
-        return self._default(call)
+        return self._decided(call, self._asked(call))
+
+    def _decided(self, call: _Call, asked: Sequence[Override]) -> tuple[str, str]:
+        """What is chosen, and why, where so much is asked for, the strongest first."""
+        if not asked:
+            return self._default(call)
+        override, *weaker = asked
+        policy, by = override.policy, f"{override}, {override.origin.text}"
+        refused: str | None = None
+        match policy.kind:
+            case "force":
+                return self._forced(call, policy.implementation), by
+            case "benchmark":
+                return self._timed(call, policy, self._decided(call, weaker)[0]), by
+            case "tuned":
+                known = self._known(call)
+                return (known, by) if known else self._decided(call, weaker)
+            case "prefer":
+                refused = self._unpreferred(call, policy.implementation)
+                if refused is None:
+                    return policy.implementation, by
+            case "default":
+                pass
+        chosen, reason = self._default(call)
+        return chosen, ": ".join(filter(None, (by, refused, reason)))
 
     def _asked(self, call: _Call) -> list[Override]:
         """What is asked for the call, the strongest first."""
@@ -232,12 +235,11 @@ class _Selection:
         timed = TimedCall(call.query, call.stored)
         return known_choice(timed, self._names(call), self._context)
 
-    def _timed(self, call: _Call, policy: Policy) -> str:
+    def _timed(self, call: _Call, policy: Policy, default: str) -> str:
         from ptir.passes.benchmark import TimedCall, fastest
 
         names = self._names(call)
         candidates = {name: partial(self._program, call, name) for name in names}
-        default, _ = self._default(call)
         if len(names) == 1 and names == [default]:
             return default
         timed = TimedCall(call.query, call.stored)
