@@ -92,6 +92,14 @@ def test_a_donated_tensor_cannot_be_used_again():
     assert float(x) == 2
 
 
+def test_a_tensor_that_is_closed_over_cannot_be_donated():
+    x = ptir.tensor(np.ones((4, 4), np.float32), backend="ref")
+    step = ptir.jit(lambda cache: (cache * 2.0, x.sum(axis=0)), donate=("cache",))
+    step(ptir.tensor(np.zeros((4, 4), np.float32), backend="ref"))
+    with pytest.raises(CaptureError, match="donated"):
+        step(x)
+
+
 def test_donating_an_argument_that_does_not_exist_is_refused():
     with pytest.raises(TypeRuleError, match="donate names 'cash'"):
         ptir.jit(lambda cache: cache, donate=("cash",))

@@ -192,6 +192,13 @@ def test_weaker_overrides_decide_where_stronger_ones_do_not_fit() -> None:
     assert str(fitting(asked, linear(2))[0]) == "linear=force=portable"
 
 
+def test_what_is_asked_for_twice_is_there_once() -> None:
+    once = merged([from_("context", "linear=tuned")])
+    assert merged(once, [from_("context", "linear=tuned")]) == once
+    weak = from_("family", "linear=prefer=rows")
+    assert [str(one) for one in merged(once, [weak], once)] == [str(weak), "linear=tuned"]
+
+
 def test_later_overrides_of_one_origin_win_and_hidden_ones_are_left_out() -> None:
     texts = ("linear[M=1]=tuned", "linear[M=1]=default", "linear[K>1]=tuned")
     kept = merged([from_("context", text) for text in texts])

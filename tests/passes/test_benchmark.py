@@ -66,8 +66,8 @@ def test_choice_is_timed_once_and_kept_on_disk(context: PassContext) -> None:
     }
     assert (record.functional, record.backend, record.device) == ("softmax", "paper", "paper")
     assert (record.default, record.decided, record.speedup) == ("portable", True, 2.0)
-    assert known_choice(call(), [*CANDIDATES], context) == "online"
-    assert known_choice(call(), ["portable"], context) is None
+    assert known_choice(call(), [*CANDIDATES], "portable", context) == "online"
+    assert known_choice(call(), ["portable"], "portable", context) is None
 
 
 def test_a_candidate_that_fails_is_named_and_left_out(context: PassContext) -> None:
@@ -96,7 +96,7 @@ def test_calls_of_a_class_share_a_choice_and_others_do_not(context: PassContext)
 def test_other_kernels_are_timed_again(context: PassContext, monkeypatch) -> None:
     chosen(call(), context)
     monkeypatch.setattr(type(context.backend), "cache_identity", lambda self, device: "newer")
-    assert known_choice(call(), [*CANDIDATES], context) is None
+    assert known_choice(call(), [*CANDIDATES], "portable", context) is None
     with pytest.raises(AssertionError, match="timed again"):
         chosen(call(), context, never)
 

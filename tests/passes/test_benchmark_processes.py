@@ -57,7 +57,7 @@ def test_a_second_process_uses_what_the_first_one_timed(run: Any, tmp_path: Path
     (choice,) = kept["choices"]
     others = sorted(choice["seconds"].keys() - {choice["implementation"]})
     for other in others[:1]:
-        choice["implementation"] = other
+        choice |= {"implementation": other, "decided": True}
         path.write_text(json.dumps(kept), encoding="utf-8")
         assert run() == {"timed": 0, "chosen": [other]}
     path.write_text('{"format": 2, "choices": [', encoding="utf-8")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
@@ -323,9 +324,11 @@ def test_what_was_not_timed_is_as_weaker_overrides_say(
 
 
 @pytest.mark.parametrize(("fast", "found"), [("backend", "backend"), ("", "winograd")])
+@pytest.mark.parametrize("policy", ["benchmark", "tuned"])
 def test_what_is_timed_is_compared_with_what_weaker_overrides_say(
-    fast: str, found: str, context: PassContext, backend, monkeypatch, tmp_path
+    policy, fast: str, found: str, context: PassContext, backend, monkeypatch, tmp_path
 ) -> None:
+    """Also where it was timed without them: what was within the spread decided nothing."""
     monkeypatch.setenv("PTIR_CACHE_DIR", str(tmp_path))
     backend.refuses = lambda query: None if query.is_composite else f"no {query.name}"
     monkeypatch.setattr(
@@ -336,8 +339,27 @@ def test_what_is_timed_is_compared_with_what_weaker_overrides_say(
     called = ptir.capture(lambda x, w: ptir.functional.conv2d(x, w), *types)
     family = Override("conv2d", Policy("prefer", "winograd"), origin=origin("family"))
     timed = Override("conv2d", Policy("benchmark"), origin=origin("tune"))
+    if policy == "tuned":
+        context.overrides = (timed,)
+        select(called, context)
+        timed = replace(timed, policy=Policy("tuned"))
     context.overrides = merged([family], [timed])
     assert chosen(select(called, context))[0] == found
+
+
+def test_what_is_timed_heeds_no_weaker_force_that_does_not_apply(
+    context: PassContext, backend, monkeypatch, tmp_path
+) -> None:
+    monkeypatch.setenv("PTIR_CACHE_DIR", str(tmp_path))
+    backend.refuses = lambda query: None if query.name == "conv2d" else f"no {query.name}"
+    monkeypatch.setattr(
+        timing, "run_times", lambda candidates, _: ({name: [1.0] * 3 for name in candidates}, {})
+    )
+    types = spec("f32", 1, 9, 9, 4), spec("f32", 5, 5, 4, 8)
+    called = ptir.capture(lambda x, w: ptir.functional.conv2d(x, w), *types)
+    weak = force("winograd", "conv2d", by="checkpoint")
+    context.overrides = merged(weak, [Override("conv2d", Policy("benchmark"))])
+    assert chosen(select(called, context))[0] == "backend"
 
 
 @pytest.mark.parametrize(

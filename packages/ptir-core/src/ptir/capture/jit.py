@@ -281,12 +281,13 @@ class Jitted(Generic[P, R]):
     def _consuming(self, replay: Replay, buffers: list[Buffer]) -> Iterator[list[Handle]]:
         """The handles for a run, which consumes what is donated, also when it fails."""
         target = replay.plan.target
-        handles = _handles(replay, buffers)
+        handles = [buffer.handle for buffer in buffers]
         for buffer in {buffers[position] for position in replay.donated}:
             buffer.claim(f"it was donated to {self._name}")
         for position in replay.donated:
             if buffers[position].aliased:
                 handles[position] = target.backend.copy(handles[position], target.device)
+        handles += [buffer.handle for buffer in replay.closed]  # an error for what was claimed
         try:
             yield handles
         except BaseException:

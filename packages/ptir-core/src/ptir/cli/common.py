@@ -82,8 +82,8 @@ OPTIONS = (
     _option("--backend", "Where to run; default: the best that works.", metavar="NAME[:DEVICE]"),
     _option(
         "--override",
-        "How a functional is computed: default, force=NAME, benchmark(cache=N) or tuned; F may have"
-        " conditions, as in 'linear[M=1,K>=4096]'. Repeatable.",
+        "How a functional is computed: default, force=NAME, prefer=NAME, benchmark(cache=N) or"
+        " tuned; F may have conditions, as in 'linear[M=1,K>=4096]'. Repeatable.",
         metavar="F=POLICY",
         multiple=True,
         callback=_of_command_line,

@@ -31,10 +31,10 @@ TIMED: Final = ("timed", "call", "on", "chosen", "times the default", "median (h
 def command(common: CommonOptions, model: str | None, reset: str | None) -> None:
     """List functionals, their implementations, the overrides in force, and what was timed.
 
-    With MODEL those that come with it are in the list: of its config.json, and of `ptir tune`. Of
-    two that fit a call the stronger decides; from the weakest, they are asked for by `ptir tune`,
-    by plugins, by a checkpoint, when a model is loaded (--fast), by PTIR_OVERRIDE, by --override,
-    and by `with ptir.overrides(...)` in a program.
+    With MODEL those that come with it are in the list: of its family, of its config.json, and of
+    `ptir tune`. Of two that fit a call the stronger decides; from the weakest, they are asked for
+    by the family of a model, by `ptir tune`, by plugins, by a checkpoint, when a model is loaded
+    (--fast), by PTIR_OVERRIDE, by --override, and by `with ptir.overrides(...)` in a program.
     """
     from ptir.passes.remembered import remembered
     from ptir.passes.tuned import forget_timed, remembered_models

@@ -58,6 +58,10 @@ class Policy:
                 return kind
 
 
+FOLLOWING: Final = ("tuned", "benchmark")
+"""The policies that follow what is timed; where that decides nothing, weaker overrides do."""
+
+
 @dataclass(frozen=True, order=True)
 class Origin:
     """Who asked for an override: ``rank`` is its place in ``RANKS``, a greater one wins."""
@@ -202,9 +206,9 @@ def merged(*groups: Iterable[Override]) -> Overrides:
     kept: list[Override] = []
     shadowed: set[tuple[str, tuple[Condition, ...]]] = set()
     for one in reversed(ranked):
-        if {(one.functional, ()), (one.functional, one.conditions)} & shadowed:
+        if one in kept or {(one.functional, ()), (one.functional, one.conditions)} & shadowed:
             continue
-        if one.policy.kind not in ("tuned", "benchmark"):  # weaker ones say what these begin from
+        if one.policy.kind not in FOLLOWING:
             shadowed.add((one.functional, one.conditions))
         kept.append(one)
     return tuple(sorted(reversed(kept), key=lambda one: one.functional))

@@ -68,11 +68,22 @@ def kernel_version(context: PassContext) -> str:
     return digest_key(*states)[:16]
 
 
-def known_choice(call: TimedCall, names: Sequence[str], context: PassContext) -> str | None:
-    """What was found to be fastest of ``names`` before, or None."""
+def known_choice(
+    call: TimedCall, names: Sequence[str], default: str, context: PassContext
+) -> str | None:
+    """What of ``names`` was found to be faster than ``default`` before, or None."""
     key = _key(call, context)
-    found = next((record for record in remembered() if record.key == key), None)
-    return found.implementation if found and found.implementation in names else None
+    record = next((record for record in remembered() if record.key == key), None)
+    found = None if record is None else _faster(record, default)
+    return found if found in names else None
+
+
+def _faster(record: TuningRecord, default: str) -> str | None:
+    """What was faster than ``default`` beyond the spread; it may have been another one then."""
+    if default == record.default or default not in record.seconds:
+        return record.implementation if record.decided else None
+    best, decided = decision(record.seconds, default)
+    return best if decided else None
 
 
 def _key(call: TimedCall, context: PassContext) -> tuple[str, str, str, str, str]:
@@ -99,7 +110,7 @@ def fastest(
     key = _key(call, context)
     known = next((record for record in remembered() if record.key == key), None)
     if known is not None and known.seconds.keys() | {*known.refused} == candidates.keys():
-        return known.implementation
+        return _faster(known, default) or (default if default in known.seconds else known.default)
     programs, refusals = _applying(candidates)
     times, failed = (timer or timing.run_times)(programs, context)
     refusals |= failed

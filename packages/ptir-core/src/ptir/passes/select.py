@@ -30,7 +30,7 @@ from ptir.ops.implementations import (
     functional,
     known_lowerings,
 )
-from ptir.ops.policies import Call, Override, Policy, fitting
+from ptir.ops.policies import FOLLOWING, Call, Override, Policy, fitting
 from ptir.ops.record import op
 from ptir.ops.verify import WRONG_KIND
 from ptir.passes.context import PassContext
@@ -154,9 +154,9 @@ class _Selection:
             case "force":
                 return self._forced(call, policy.implementation), by
             case "benchmark":
-                return self._timed(call, policy, self._decided(call, weaker)[0]), by
+                return self._timed(call, policy, self._compared(call, weaker)), by
             case "tuned":
-                known = self._known(call)
+                known = self._known(call, weaker)
                 return (known, by) if known else self._decided(call, weaker)
             case "prefer":
                 refused = self._unpreferred(call, policy.implementation)
@@ -166,6 +166,12 @@ class _Selection:
                 pass
         chosen, reason = self._default(call)
         return chosen, ": ".join(filter(None, (by, refused, reason)))
+
+    def _compared(self, call: _Call, weaker: Sequence[Override]) -> str:
+        """What the others are compared with: what is preferred, else the default."""
+        plain = [one for one in weaker if one.policy.kind not in FOLLOWING]
+        preferred = plain[:1] if plain and plain[0].policy.kind == "prefer" else []
+        return self._decided(call, preferred)[0]
 
     def _asked(self, call: _Call) -> list[Override]:
         """What is asked for the call, the strongest first."""
@@ -229,11 +235,12 @@ class _Selection:
         applying = [name for name in names if _unsupported(call, name) is None]
         return [*applying, BACKEND] if self._refusal(call) is None else applying
 
-    def _known(self, call: _Call) -> str | None:
+    def _known(self, call: _Call, weaker: Sequence[Override]) -> str | None:
         from ptir.passes.benchmark import TimedCall, known_choice
 
         timed = TimedCall(call.query, call.stored)
-        return known_choice(timed, self._names(call), self._context)
+        default = self._compared(call, weaker)
+        return known_choice(timed, self._names(call), default, self._context)
 
     def _timed(self, call: _Call, policy: Policy, default: str) -> str:
         from ptir.passes.benchmark import TimedCall, fastest

@@ -2,7 +2,7 @@
 
 On a device that a model was tuned on, the functionals that were timed follow the policy ``tuned``:
 what was fastest there is taken, and where nothing is known of a call, or kernels have changed
-since, the default.
+since, what weaker overrides say, else the default.
 """
 
 from __future__ import annotations

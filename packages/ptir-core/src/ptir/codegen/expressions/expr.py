@@ -19,7 +19,7 @@ from ptir.types import BF16, BOOL, F16, F32, I32, DType
 SCALAR_OPS: Final = frozenset(
     (
         *("add", "sub", "mul", "div", "rem", "neg", "abs", "fma"),
-        *("max", "min"),  # of integers
+        *("max", "min"),  # of integers, and of wide f32 where a language has them
         *("and", "or", "xor", "not", "shift_left", "shift_right"),
         *("eq", "ne", "lt", "le", "gt", "ge", "select"),
         *("exp", "expm1", "log", "log1p", "sqrt", "rsqrt", "sin", "cos", "tanh", "erf", "pow"),

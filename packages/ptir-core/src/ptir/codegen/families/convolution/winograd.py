@@ -58,10 +58,11 @@ def tiled(shape: Convolution) -> Convolution:
     return replace(shape, dimensions=(depth, rows, columns))
 
 
-def channels_at_once(channels: int) -> int:
-    """The channels whose filters are transformed at once: equal parts of all."""
-    fitting = (n for n in range(1, channels + 1) if channels % n == 0)
-    most = next(channels // n for n in fitting if channels // n <= MOST_CHANNELS)
+def channels_at_once(channels: int, per: int) -> int:
+    """The channels whose filters are transformed at once: equal parts, whole words of ``per``."""
+    parts = (channels // n for n in range(1, channels + 1) if channels % n == 0)
+    fitting = (size for size in parts if size <= MOST_CHANNELS and size % per == 0)
+    most = next(fitting, channels)
     return most if 2 * most > MOST_CHANNELS else channels
 
 
@@ -165,7 +166,9 @@ class Winograd(ConvolutionOperands):
         self.pieces = self.blocks.row_pieces * self.blocks.tile_pieces
         self.workgroups = min(self.pieces, units)
         self.tiles, self.products = scratch_value(fusion, 2), scratch_value(fusion, 3)
-        self.part = channels_at_once(self.shape.channels)
+        panels = self.detail.panels
+        self.per = 1 if panels is None else panels.per
+        self.part = channels_at_once(self.shape.channels, self.per)
         self.filter_pitch = self.part + 1  # not all positions in the same sets of the cache
         self.rows = self.slabs * self.shape.places[1]
         self.first: Index = ZERO
@@ -259,11 +262,9 @@ class Winograd(ConvolutionOperands):
 
     def _filters_of(self, place: int, output: Index, begin: Index) -> None:
         """Those of 16 outputs; channels whose weights share words of memory are written out."""
-        panels = self.detail.panels
-        per = 1 if panels is None else panels.per
-        with self.over("w", self.part // per) as word:
-            for inner in range(per):
-                channel = word * per + inner
+        with self.over("w", self.part // self.per) as word:
+            for inner in range(self.per):
+                channel = word * self.per + inner
                 lines: list[list[Expr]] = []
                 for i in range(TAPS):
                     taps = [self._tap(output, i, j, begin + channel) for j in range(TAPS)]
