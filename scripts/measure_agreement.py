@@ -18,7 +18,7 @@ from typing import Any, Final
 import numpy as np
 import torch
 import transformers
-from measure_speed import keep, machine
+from measure_speed import keep, processor
 
 import ptir
 from ptir.models import ModelDefinition
@@ -198,7 +198,7 @@ def measured(definition: ModelDefinition) -> dict[str, Any]:
 
 def where() -> dict[str, Any]:
     """The machine, and whose results ours are compared with."""
-    return {**machine(), "transformers": transformers.__version__, "torch": torch.__version__}
+    return {**processor(), "transformers": transformers.__version__, "torch": torch.__version__}
 
 
 def main() -> None:
@@ -208,7 +208,7 @@ def main() -> None:
     given = parser.parse_args()
     load_modules()
     names = given.model_type or sorted(name for name, one in MODELS.items() if one.presets)
-    keep(FILE, "families", where(), ((name, measured(MODELS[name])) for name in names))
+    keep(FILE, "families", {"machine": where()}, ((name, measured(MODELS[name])) for name in names))
 
 
 if __name__ == "__main__":

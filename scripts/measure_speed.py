@@ -13,7 +13,6 @@ import argparse
 import datetime
 import json
 import math
-import platform
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -147,26 +146,23 @@ def _benched(name: str, model: Any, quant: str | None, weights: int) -> dict[str
         "weights": weights,
         "memory": None if None in memory else max(memory),
         "measured": datetime.datetime.now(datetime.UTC).date().isoformat(),
+        **processor(),
         **kind.kept(report, model),
     }
 
 
-def machine() -> dict[str, Any]:
-    """Where it was measured."""
+def processor() -> dict[str, Any]:
+    """What it was measured on: rows of several machines stand side by side."""
     lines = Path("/proc/cpuinfo").read_text().splitlines()
     model = next((line for line in lines if line.startswith("model name")), ": unknown")
-    return {
-        "processor": model.split(": ")[1],
-        "cores": usable_processors(),
-        "python": platform.python_version(),
-    }
+    return {"processor": model.split(": ")[1], "cores": usable_processors()}
 
 
-def keep(file: Path, what: str, where: Report, rows: Iterable[tuple[str, Report]]) -> None:
-    """Put rows beside those that a file has, each as soon as it is there."""
-    kept = json.loads(file.read_text()) if file.exists() else {what: {}}
+def keep(file: Path, what: str, beside: Report, rows: Iterable[tuple[str, Report]]) -> None:
+    """Put rows into a file as soon as they are there, and what else is to stand there."""
+    kept: dict[str, Any] = json.loads(file.read_text()) if file.exists() else {what: {}}
     for name, row in rows:
-        kept["machine"] = where
+        kept.update(beside)
         kept[what][name] = row
         file.write_text(json.dumps(kept, indent=1, sort_keys=True) + "\n")
         print(name, json.dumps(row), flush=True)
@@ -180,7 +176,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     load_modules()
     families = (definition for _, definition in sorted(MODELS.items()) if definition.presets)
     names = given.preset or [one for family in families for one in chosen(family)]
-    keep(FILE, "presets", machine(), ((name, measured(name)) for name in names))
+    keep(FILE, "presets", {}, ((name, measured(name)) for name in names))
 
 
 if __name__ == "__main__":

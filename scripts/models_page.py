@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -44,7 +45,9 @@ Transformers chooses in their places when it sees the whole text at once (with `
 `generate` takes short factors until a text outgrows the first context). The command of a row is
 `python scripts/measure_agreement.py MODEL_TYPE`.
 
-**Speed** is that of the C backend on {cores} cores of {processor}, with nothing else running.
+**Speed** is that of the C backend, with nothing else running, *on*
+{machines}.
+Rows of different machines are not to be compared; *bandwidth* and *peak* are those of the row's.
 *Weights* are the bytes that they take; *memory* is the most of the process that was resident while
 it ran, Python and its libraries (about 150 MiB) included. Each row begins with its command, and
 `python scripts/measure_speed.py PRESET` puts the result here.
@@ -168,7 +171,7 @@ def page(note: str) -> str:
     alone = [n for n, one in sorted(MODELS.items()) if not one.presets and _kind(one).tokens]
     facts = {
         **agreement["machine"],
-        **speed["machine"],
+        "machines": _machines(speed["presets"]),
         "wrappers": ", ".join(f"`{name}`" for name in alone),
         "room": room,
     }
@@ -202,9 +205,9 @@ def _section(
     rows = {
         name: presets[name] for model in found for name in MODELS[model].presets if name in presets
     }
-    head = ("command", *kind.head, "weights, MiB", "memory, MiB")
+    head = ("command", "on", *kind.head, "weights, MiB", "memory, MiB")
     measured = (row for row in rows.values() if "command" in row)
-    yield _table(head, ([*_timed(kind, row)] for row in measured))
+    yield _table(head, ([*_timed(kind, row, marks(presets)[on(row)])] for row in measured))
     yield from _lacking(found, rows)
 
 
@@ -235,8 +238,24 @@ def _agreed(kind: Kind, name: str, family: Row, layouts: Sequence[str] | set[str
     yield ", ".join(f"`{preset}`" for preset in MODELS[name].presets if is_real(preset))
 
 
-def _timed(kind: Kind, row: Row) -> Iterator[str]:
+def on(row: Row) -> str:
+    """The machine of a row."""
+    return f"{row['cores']} cores of {row['processor']}"
+
+
+def marks(presets: Mapping[str, Row]) -> dict[str, str]:
+    """A letter for each machine, that of most rows first."""
+    counted = Counter(on(row) for row in presets.values() if "command" in row)
+    return {machine: chr(ord("A") + n) for n, (machine, _) in enumerate(counted.most_common())}
+
+
+def _machines(presets: Mapping[str, Row]) -> str:
+    return ", ".join(f"{mark}: {machine}" for machine, mark in marks(presets).items())
+
+
+def _timed(kind: Kind, row: Row, mark: str) -> Iterator[str]:
     yield f"`{row['command']}`"
+    yield mark
     yield from kind.cells(row)
     yield f"{row['weights'] / 2**20:,.0f}"
     more = f" ({row['memory'] / row['weights']:.2f} x)" if row["weights"] >= TOLD else ""
