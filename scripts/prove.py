@@ -95,6 +95,10 @@ def whole(
     return Stage(minutes, command, ONCE | environment, True, packages, reads)
 
 
+INTEL: Final = "opencl:intel(r) opencl"
+"""Intel's runtime, by its platform: PoCL's device has the processor's name, which may be Intel's."""
+
+
 def intel() -> tuple[str, ...]:
     """What ``ptir-backend-opencl[cpu]`` needs, which would be the tests' default device."""
     path = ROOT / "packages/ptir-backend-opencl/pyproject.toml"
@@ -114,9 +118,9 @@ STAGES: Final = {
     "ref": whole(1, "ref"),
     "c": whole(8, "c"),
     "pocl": whole(25, "opencl:portable"),
-    "intel": whole(20, "opencl:intel", *PATIENT, packages=intel()),
+    "intel": whole(20, INTEL, *PATIENT, packages=intel()),
     "coop-pocl": whole(25, "opencl:portable", *AT_ONCE, **COOP),
-    "coop-intel": whole(15, "opencl:intel", *AT_ONCE, *PATIENT, packages=intel(), **COOP),
+    "coop-intel": whole(15, INTEL, *AT_ONCE, *PATIENT, packages=intel(), **COOP),
     "cuda-host": whole(18, "cuda-host", *AT_ONCE, reads=(*CODE, "tests/cupy/host"), **HOST),
     "fuzz": Stage(
         30, (*SUITE, "fuzz", "--count", "4000", "--seed", "1", "--jobs", "2"), ONCE, reads=CODE
