@@ -96,7 +96,7 @@ def whole(
 
 
 INTEL: Final = "opencl:intel(r) opencl"
-"""Intel's runtime, by its platform: PoCL's device has the processor's name, which may be Intel's."""
+"""Intel's runtime, by its platform: PoCL's device is named after the processor, maybe Intel's."""
 
 
 def intel() -> tuple[str, ...]:
