@@ -14,6 +14,7 @@ from ptir import functional as F
 from ptir.backend.contract import Target
 from ptir.capture.run import run_program
 from ptir.types import spec
+from ptir_backend_c.device import CDevice
 
 FUNCTIONS: Final[dict[str, tuple[Callable[[Any], Any], float]]] = {
     "exp": (mpmath.exp, 0.9),
@@ -134,3 +135,18 @@ def test_a_bound_keeps_nan_and_the_order_of_zeros_in_every_lane(c: Target, name:
     wanted = np.array([one if np.isnan(one) else plain(float(one)) for one in x], "f4")
     np.testing.assert_array_equal(found, wanted)
     np.testing.assert_array_equal(np.signbit(found), np.signbit(wanted))
+
+
+def test_a_bound_is_one_instruction(
+    c: Target, built_anew: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    texts: list[str] = []
+    build = CDevice.build
+    monkeypatch.setattr(
+        CDevice, "build", lambda self, text: texts.append(text) or build(self, text)
+    )
+    relu6, _ = BOUNDS["relu6"]
+    program = ptir.capture(relu6, spec("f32", 320))
+    run_program(program, {program.ports[0].name: np.ones(320, "f4")}, c)
+    body = texts[-1].rpartition("void ")[2]
+    assert [body.count(name) for name in ("max_vf32(", "min_vf32(", "select_vf32(")] == [1, 1, 0]

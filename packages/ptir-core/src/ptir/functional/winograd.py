@@ -8,6 +8,7 @@ Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks", 2016.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from ptir.capture import Tensor, call
 from ptir.functional.arrays import stack
@@ -16,24 +17,20 @@ from ptir.functional.define import implementation, internal_composite, lowering
 from ptir.ir.attributes import Attributes
 from ptir.ops.implementations import INTERNAL_COMPOSITES
 from ptir.ops.schedules import CONV2D_WINOGRAD
-from ptir.ops.winograd import STEP, TAPS, TILE, outputs_along, tiles_along
+from ptir.ops.winograd import (
+    STEP,
+    TAPS,
+    TILE,
+    filters_of,
+    inputs_of,
+    outputs_along,
+    outputs_of,
+    tiles_along,
+)
 from ptir.types import F32, TensorType
 
 Slices = Sequence[Tensor]
 Transform = Callable[[Slices], list[Tensor]]
-
-
-def _inputs(d: Slices) -> list[Tensor]:
-    return [d[0] - d[2], d[1] + d[2], d[2] - d[1], d[1] - d[3]]
-
-
-def _filters(g: Slices) -> list[Tensor]:
-    ends = g[0] + g[2]
-    return [g[0], (ends + g[1]) * 0.5, (ends - g[1]) * 0.5, g[2]]
-
-
-def _outputs(m: Slices) -> list[Tensor]:
-    return [m[0] + m[1] + m[2], m[1] - m[2] - m[3]]
 
 
 def _along(tensor: Tensor, axis: int, transform: Transform) -> list[Tensor]:
@@ -54,22 +51,9 @@ def _is_plain(types: Sequence[TensorType], attributes: Attributes) -> str | None
 
 
 @implementation("conv2d", "winograd", supports=_is_plain)
-def _conv2d_winograd(
-    x: Tensor,
-    weight: Tensor,
-    bias: Tensor | None = None,
-    *,
-    strides: Two,
-    low: Two,
-    high: Two,
-    dilation: Two,
-    groups: int,
-    layout: str,
-) -> Tensor:
+def _conv2d_winograd(*operands: Tensor, **attributes: Any) -> Tensor:
     """Tiles of 2 x 2 outputs by 16 products a channel, not 36 (Winograd; Lavin and Gray 2016)."""
-    operands = (x, weight) if bias is None else (x, weight, bias)
-    given = {"strides": strides, "low": low, "high": high, "dilation": dilation}
-    return internal_composite(CONV2D_WINOGRAD, *operands, **given, groups=groups, layout=layout)[0]
+    return internal_composite(CONV2D_WINOGRAD, *operands, **attributes)[0]
 
 
 def _tiled(
@@ -87,7 +71,7 @@ def _tiled(
     """A call that ``_is_plain``: strides, dilation and groups are 1."""
     filters = weight.astype(F32)
     filters = filters if layout == "hwio" else filters.transpose(2, 3, 1, 0)
-    taps = [part for row in _along(filters, 0, _filters) for part in _along(row, 0, _filters)]
+    taps = [part for row in _along(filters, 0, filters_of) for part in _along(row, 0, filters_of)]
     count, outputs = x.shape[0], filters.shape[3]
     axes = list(zip(x.shape[1:3], low, high, strict=True))
     rows, columns = (outputs_along(*axis) for axis in axes)
@@ -102,7 +86,7 @@ def _tiled(
         high=(tall.high, wide.high),
         window_dilation=(1, 1),
     )
-    seen = [part for row in _along(tiles, 3, _inputs) for part in _along(row, 3, _inputs)]
+    seen = [part for row in _along(tiles, 3, inputs_of) for part in _along(row, 3, inputs_of)]
     flat = stack(seen).reshape(TILE * TILE, count * down * across, x.shape[3])
     products = call(
         "dot_general",
@@ -114,7 +98,7 @@ def _tiled(
         rhs_batch=(0,),
     )
     squares = products.reshape(TILE, TILE, count, down, across, outputs)
-    placed = [stack(_along(row, 0, _outputs), axis=3) for row in _along(squares, 0, _outputs)]
+    placed = [stack(_along(row, 0, outputs_of), axis=3) for row in _along(squares, 0, outputs_of)]
     whole = stack(placed, axis=2).reshape(count, STEP * down, STEP * across, outputs)
     result = whole[:, :rows, :columns]
     return result if bias is None else result + bias

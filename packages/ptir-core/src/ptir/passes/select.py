@@ -218,15 +218,16 @@ class _Selection:
         unsupported = _unsupported(call, name)
         if unsupported is not None:
             return unsupported
-        backend, device = self._context.backend, self._context.device
+        from ptir.backend.interpreter import query_of
+
         lowering = _lowered(call, name)
-        for one in lowering.instructions:
-            types = tuple(lowering.types[value] for value in one.operands)
-            query = OpQuery(one.op, one.attributes, types, one.types)
-            refused = backend.refusal(query, device) if query.is_composite else None
-            if refused is not None:
-                return refused
-        return None
+        made_of = (query_of(lowering, one) for one in lowering.instructions)
+        refusals = (
+            self._context.backend.refusal(one, self._context.device)
+            for one in made_of
+            if one.is_composite
+        )
+        return next(filter(None, refusals), None)
 
     def _names(self, call: _Call) -> list[str]:
         """What may be chosen by time: all that applies and is as accurate as the portable one."""

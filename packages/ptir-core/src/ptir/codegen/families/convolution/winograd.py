@@ -10,12 +10,12 @@ that lies in memory meanwhile is meant to stay in a core's own cache.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Final
 
-from ptir.codegen.expressions.expr import Apply, Coordinate, Expr, Load, Var, compare, constant
+from ptir.codegen.expressions.expr import Coordinate, Expr, Load, Var, compare, constant
 from ptir.codegen.expressions.index import ZERO, Axis, Index, axis, number, ravel_index
 from ptir.codegen.expressions.movement import limited
 from ptir.codegen.families.convolution.convolving import LANE, below, least, variable
@@ -34,7 +34,7 @@ from ptir.codegen.schedules.kernel import (
 from ptir.codegen.schedules.tiles import Tiles
 from ptir.codegen.weights.filters import Convolution
 from ptir.codegen.weights.panels import LANES
-from ptir.ops.winograd import STEP, TAPS, TILE, tiles_along
+from ptir.ops.winograd import STEP, TAPS, TILE, filters_of, inputs_of, outputs_of, tiles_along
 from ptir.types import F32, I32, TensorType
 
 POSITIONS: Final = TILE * TILE
@@ -128,34 +128,6 @@ def _cost(shape: Convolution, one: Blocks, units: int) -> float:
     return math.ceil(pieces / units) * (products + transforms + far + again) + 200 * pieces
 
 
-def filters_of(g: Sequence[Expr]) -> list[Expr]:
-    """The transform of three taps along an axis."""
-    ends, half = _add(g[0], g[2]), constant(F32, 0.5)
-    return [g[0], _mul(_add(ends, g[1]), half), _mul(_sub(ends, g[1]), half), g[2]]
-
-
-def inputs_of(d: Sequence[Expr]) -> list[Expr]:
-    """The transform of four inputs along an axis."""
-    return [_sub(d[0], d[2]), _add(d[1], d[2]), _sub(d[2], d[1]), _sub(d[1], d[3])]
-
-
-def outputs_of(m: Sequence[Expr]) -> list[Expr]:
-    """The transform of four sums along an axis: two outputs."""
-    return [_add(_add(m[0], m[1]), m[2]), _sub(_sub(m[1], m[2]), m[3])]
-
-
-def _add(a: Expr, b: Expr) -> Expr:
-    return Apply(F32, "add", a, b)
-
-
-def _sub(a: Expr, b: Expr) -> Expr:
-    return Apply(F32, "sub", a, b)
-
-
-def _mul(a: Expr, b: Expr) -> Expr:
-    return Apply(F32, "mul", a, b)
-
-
 class Winograd(ConvolutionOperands):
     """One convolution by tiles while its kernel is written."""
 
@@ -239,7 +211,7 @@ class Winograd(ConvolutionOperands):
 
             self.channels(channel, ZERO, shape.channels)
 
-    def _let(self, expr: Expr) -> Var:
+    def _let(self, expr: Expr) -> Expr:
         return self.writer.let(self.writer.value(expr))
 
     def _tile_at(self, position: Index, tile: Index, channel: Index) -> Index:
@@ -382,7 +354,7 @@ class Winograd(ConvolutionOperands):
                 found = [self._let(Load(F32, self.products, at)) for at in sums]
                 lines.append([self._let(one) for one in outputs_of(found)])
             return {
-                (i, j): self._let(one)
+                (i, j): self.writer.let(self.writer.value(one))
                 for j, line in enumerate(zip(*lines, strict=True))
                 for i, one in enumerate(outputs_of(line))
             }
