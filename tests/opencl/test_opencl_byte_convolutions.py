@@ -121,7 +121,7 @@ def test_a_model_s_own_override_of_convolutions_wins(bytes_of: Target) -> None:
     back = {"conv2d": "force=portable", "quantized_linear": "force=portable"}
     how: dict[str, Any] = {"backend": bytes_of, "quant": "int8"}
     model = ptir.load_model("random:resnet-tiny", fast=True, overrides=back, **how)
-    exact = ptir.load_model("random:resnet-tiny", **how)
+    exact = ptir.load_model("random:resnet-tiny", overrides=back, **how)
     np.testing.assert_array_equal(model.forward(pictures(1)), exact.forward(pictures(1)))
 
 
