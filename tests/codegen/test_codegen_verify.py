@@ -40,6 +40,7 @@ I16 = DTYPES["i16"]
 ARGUMENTS = (Argument("b0", F32, False), Argument("b1", F32, True))
 BYTES = {"b0": 4 * 64, "b1": 4 * 64}
 ZERO, ONE = Const(F32, 0.0), Const(I32, 1)
+NUMBER = Const(U32, 1)
 ITEM, MEMBER = axis("item", 4), axis("member", 8)
 HERE = number(0)
 X, ACC, W = Var(F32, "x"), Var(F32, "acc"), Var(F32, "w", True)
@@ -286,6 +287,30 @@ BROKEN: dict[str, tuple[Callable[[], list[str]], str]] = {
     "parts of words read": (
         lambda: found(Array("a", U32, 4), Let(X, Read(BF16, "a", HERE)), store(read())),
         "a holds u32 and is read as bf16",
+    ),
+    "a constant written": (
+        lambda: found(
+            Array("a", U32, 2, numbers=(1, 2)), Store(U32, "a", number(0), NUMBER), store(read())
+        ),
+        "array a is written, and is a constant",
+    ),
+    "a constant of another size": (
+        lambda: found(Array("a", U32, 3, numbers=(1, 2)), store(read())),
+        "array a is no constant of 3 u32",
+    ),
+    "a constant beyond": (
+        lambda: found(
+            Array("a", U32, 16, numbers=(1,) * 16),
+            Let(Var(U32, "x", True), Read(U32, "a", number(1), True)),
+            store(read()),
+        ),
+        "a of 16 elements is read at 1 to 16",
+    ),
+    "bytes of one word": (
+        lambda: found(
+            Let(Var(U32, "x"), Apply(U32, "permute_bytes", *[NUMBER] * 3)), store(read())
+        ),
+        "wide u32 are expected",
     ),
     "stored type": (lambda: found(store(ONE), store(read())), "b1: i32 is stored as f32"),
 }

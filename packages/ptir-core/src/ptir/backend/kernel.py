@@ -155,6 +155,9 @@ class Language(ABC):
     ordered_extremes: bool = False
     """Whether ``max`` and ``min`` are there for wide f32 too: the first operand where it is
     greater or smaller, else the second, also where one is NaN or both are zeros."""
+    permutes_bytes: bool = False
+    """Whether wide words have instructions that move bytes across lanes and bits within words:
+    ``permute_bytes`` and the other ops that ``codegen.expressions.expr`` lists beside it."""
     no_unroll: str = ""
     """What stands in front of a loop that the compiler must not unroll."""
     lacks: frozenset[str] = frozenset()
@@ -246,8 +249,8 @@ class Dialect(Language):
         """A statement that writes elements from ``index`` on."""
 
     @abstractmethod
-    def private_load(self, width: int, array: str, index: str) -> str:
-        """Elements of a private f32 array, or one of a private array of another 32-bit type."""
+    def private_load(self, width: int, array: str, index: str, dtype: DType = F32) -> str:
+        """Elements of a private array of a 32-bit type; ``dtype`` is that of several."""
 
     @abstractmethod
     def private_store(
@@ -261,6 +264,10 @@ class Dialect(Language):
     @abstractmethod
     def private(self, array: str, size: int, dtype: DType = F32) -> str:
         """A statement that declares a private array of a 32-bit type."""
+
+    @abstractmethod
+    def constants(self, array: str, numbers: Sequence[int]) -> str:
+        """A statement that declares an array of u32 which never change."""
 
     @abstractmethod
     def pointer(self, argument: Argument) -> str:

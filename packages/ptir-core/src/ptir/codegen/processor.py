@@ -13,6 +13,8 @@ DOTS: Final = {
     "avx512_bf16": ("dot_bf16",),
 }
 """The dot products that features of x86 processors are (``Dialect.dots``)."""
+PERMUTES: Final = frozenset(("avx512f", "avx512bw", "avx512vbmi"))
+"""The features that ``Language.permutes_bytes`` stands for."""
 WIDTHS: Final = {16: "cpu-avx512", 8: "cpu-avx2"}
 """Classes of CPUs (``Traits.device_class``) by the f32 of their vectors."""
 REGISTERS: Final = {"avx512f": 16, "avx2": 8}
@@ -27,6 +29,11 @@ def dots() -> frozenset[str]:
     features = {*facts().get("flags", "").split()}
     found = (ops for feature, ops in DOTS.items() if {feature, "avx512f"} <= features)
     return frozenset(op for ops in found for op in ops)
+
+
+def permutes_bytes() -> bool:
+    """Whether this processor permutes the bytes of vectors of 512 bits."""
+    return {*facts().get("flags", "").split()} >= PERMUTES
 
 
 def class_of(lanes: int) -> str:

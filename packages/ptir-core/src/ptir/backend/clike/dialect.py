@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from ptir.backend.clike import names
 from ptir.backend.kernel import Argument, Dialect
-from ptir.types import BOOL, DTYPES, F32, F64, I32, DType
+from ptir.types import BOOL, DTYPES, F32, F64, I32, U32, DType
 
 
 class CLike(Dialect):
@@ -41,6 +41,8 @@ class CLike(Dialect):
     """A lane of a wide variable."""
     array: ClassVar[str] = "{type} {name}[{size}] __attribute__((aligned(64)));"
     """A private array."""
+    constant: ClassVar[str] = "const"
+    """What stands in front of an array that never changes."""
     scalar_rows: ClassVar[Mapping[str, Spelling]]
     """Rows of scalars: ``SCALAR`` and what is spelled otherwise."""
     wide_rows: ClassVar[Mapping[str, Spelling]] = {}
@@ -240,9 +242,14 @@ class CLike(Dialect):
         """The template."""
         return self.array.format(type=self.types[dtype.name], name=array, size=size)
 
-    def private_load(self, width: int, array: str, index: str) -> str:
+    def constants(self, array: str, numbers: Sequence[int]) -> str:
+        """The template of an array, and what it begins with."""
+        declared = self.private(array, len(numbers), U32).rstrip(";")
+        return f"{self.constant} {declared} = {{{', '.join(f'{n}u' for n in numbers)}}};"
+
+    def private_load(self, width: int, array: str, index: str, dtype: DType = F32) -> str:
         """Like a load from a buffer."""
-        return self.load(F32, width, array, index)
+        return self.load(dtype if width > 1 else F32, width, array, index)
 
     def private_store(
         self, width: int, array: str, index: str, text: str, dtype: DType = F32

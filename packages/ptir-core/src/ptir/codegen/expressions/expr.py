@@ -25,6 +25,7 @@ SCALAR_OPS: Final = frozenset(
         *("exp", "expm1", "log", "log1p", "sqrt", "rsqrt", "sin", "cos", "tanh", "erf", "pow"),
         *("floor", "ceil", "round", "convert", "bits", "narrow"),
         *("dot_bytes", "dot_signed_bytes", "dot_bf16", "by_power", "nearest", "table_bytes"),
+        *("permute_bytes", "select_bytes", "bit_fields", "negate_bytes"),
     )
 )
 """Every op that may stand in an expression: what a dialect has to spell.
@@ -39,6 +40,13 @@ Three more are written beside these only: ``by_power(a, p)``, the f32 a times p,
 two or NaN, and ``nearest(a)``, the i32 nearest to the f32 a, half to even, or any where a is not
 finite or does not fit, and ``table_bytes(w, a, b, c, d)``, the u32 whose bytes are those of the
 table of 16 that the constants are at the places that the bytes of w, below 16, say.
+
+The last four are of wide u32 alone, where ``Language.permutes_bytes``. ``permute_bytes(w, a, b)``:
+the bytes of all lanes of a, then of b, are a table of 128, and the lowest seven bits of each byte
+of w say a place in it. ``select_bytes(m, a, b)``: the bytes of a where the highest bit of m's is
+set, of b elsewhere. ``bit_fields(w, p)``: each byte has the eight bits of w from the bit on that
+the byte of p says; those behind the word's end are any. ``negate_bytes(w, s, m)``: bytes t become
+128 - t where bits of both s and m are set in them.
 """
 
 
@@ -243,6 +251,21 @@ class Cell(Expr):
         return made  # type: ignore[no-any-return]
 
 
+class Listed(Expr):
+    """One of some numbers that are known where the kernel is written, at a position."""
+
+    __slots__ = ("index", "numbers")
+    numbers: tuple[int, ...]
+    index: Index
+
+    def __new__(cls, dtype: DType, numbers: tuple[int, ...], index: Index) -> Listed:
+        """Number ``index`` of a list of the 32-bit type ``dtype``."""
+        made, new = cls._interned(dtype, numbers, index)
+        if new:
+            made.numbers, made.index, made.axes = numbers, index, frozenset(axes_of(index))
+        return made  # type: ignore[no-any-return]
+
+
 class Apply(Expr):
     """A scalar op applied to expressions."""
 
@@ -283,6 +306,8 @@ def substitute(expr: Expr, values: Mapping[Axis, Index]) -> Expr:
                 return Load(node.dtype, node.source, replaced(node.index, values))
             case Cell():
                 return Cell(node.dtype, node.array, replaced(node.index, values))
+            case Listed():
+                return Listed(node.dtype, node.numbers, replaced(node.index, values))
             case Coordinate():
                 return Coordinate(node.dtype, replaced(node.index, values))
         return node
@@ -309,7 +334,7 @@ def walk(expr: Expr) -> Iterator[Expr]:
                 seen.add(node)
                 yield node
                 pending.extend(node.args if isinstance(node, Apply) else ())
-                if isinstance(node, Load | Cell | Coordinate):
+                if isinstance(node, Load | Cell | Listed | Coordinate):
                     pending.append(node.index)
 
 

@@ -170,6 +170,8 @@ class Builder:
         self.graph = graph
         self.stored = stored
         self.registers = dict(registers or {})
+        self.computed: dict[int, Callable[[Coordinates], Expr | None]] = {}
+        """Values whose elements a kernel computes in a way of its own, where that gives one."""
         self._known: dict[tuple[int, Coordinates], Expr] = {}
 
     def holding(self, registers: Mapping[int, Register]) -> Builder:
@@ -191,6 +193,9 @@ class Builder:
             if at != held[0]:
                 raise Unfusible(f"%{value} at {at} instead of {held[0]}")
             return held[1]
+        found = self.computed[value](at) if value in self.computed else None
+        if found is not None:
+            return found
         made = self.graph.instruction(value)
         if made is None or self.stored(value):
             return Load(self.graph.type(value).dtype, value, ravel_index(at, shape))

@@ -36,6 +36,8 @@ class Memories:
             yield f"{one.name} is declared twice"
         if one.shared and workgroup_size == 1:
             yield f"array {one.name} is shared, and the kernel is not one of workgroups"
+        if one.numbers and (one.shared or one.dtype != U32 or len(one.numbers) != one.size):
+            yield f"array {one.name} is no constant of {one.size} u32"
         self.arrays[one.name] = one
 
     def touched(
@@ -46,6 +48,8 @@ class Memories:
         self._used.add(memory)
         if argument is not None and written and not argument.written:
             yield f"argument {memory} is written, and is not declared so"
+        if written and memory in self.arrays and self.arrays[memory].numbers:
+            yield f"array {memory} is written, and is a constant"
         if argument is None and memory not in self.arrays:
             yield f"{memory} is {verb}, and is neither an argument nor an array"
         element = self.element(memory, dtype, written)

@@ -37,12 +37,16 @@ class Assign(NamedTuple):
 
 
 class Array(NamedTuple):
-    """An array of ``size`` elements: of the thread, or shared by its workgroup."""
+    """An array of ``size`` elements: of the thread, or shared by its workgroup.
+
+    One that has ``numbers`` is a constant.
+    """
 
     name: str
     dtype: DType
     size: int
     shared: bool = False
+    numbers: tuple[int, ...] = ()
 
 
 class Store(NamedTuple):

@@ -141,7 +141,8 @@ class Renderer:
         """The text that reads elements of an argument or an array."""
         width = self.dialect.lanes if expr.wide else 1
         if expr.memory not in self._arguments:
-            return self.dialect.private_load(width, expr.memory, self.index(expr.place))
+            place = self.index(expr.place)
+            return self.dialect.private_load(width, expr.memory, place, expr.dtype)
         buffer = self.buffer(expr.memory, expr.dtype)
         if expr.base is not None:
             buffer = f"({buffer} + {self.index(expr.base)})"
@@ -179,6 +180,8 @@ class Renderer:
 
     def array(self, one: nodes.Array) -> str:
         """An array of the thread, or one that its workgroup shares."""
+        if one.numbers:
+            return self.dialect.constants(one.name, one.numbers)
         if not one.shared:
             return self.dialect.private(one.name, one.size, one.dtype)
         type = self.dialect.type(one.dtype)

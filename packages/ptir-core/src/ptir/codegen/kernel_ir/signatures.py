@@ -39,7 +39,12 @@ TYPED: Final[Mapping[str, Callable[[DType, Types], bool]]] = {
 """By op: whether it may have operands of these types. Of all others they are of one type."""
 
 DOTS: Final = ("dot_bytes", "dot_signed_bytes", "dot_bf16")
-OPERANDS: Final = {"select": 3, "fma": 3, **dict.fromkeys(DOTS, 3), "table_bytes": 5}
+PERMUTES: Final = ("permute_bytes", "select_bytes", "bit_fields", "negate_bytes")
+"""Ops of wide u32 alone."""
+OPERANDS: Final = {
+    **dict.fromkeys(("select", "fma", *DOTS, "permute_bytes", "select_bytes", "negate_bytes"), 3),
+    "table_bytes": 5,
+}
 UNARY: Final = frozenset(
     (
         *("neg", "abs", "not", "exp", "expm1", "log", "log1p", "sqrt", "rsqrt", "sin", "cos"),
@@ -59,6 +64,8 @@ def mistyped(expr: Apply) -> Iterator[str]:
         yield f"{text}: {wanted} operands are expected"
     elif not TYPED.get(expr.op, _alike)(expr.dtype, given):
         yield f"{text}: these types do not go together"
+    if expr.op in PERMUTES and not (expr.wide and expr.dtype == U32):
+        yield f"{text}: wide u32 are expected"
     if expr.wide and expr.op not in MIXED and not all(one.wide for one in expr.args):
         yield f"{text}: scalars and wide values in one op; a scalar needs a splat"
 

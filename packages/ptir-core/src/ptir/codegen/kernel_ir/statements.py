@@ -22,7 +22,7 @@ from ptir.codegen.kernel_ir.nodes import (
     Statement,
     While,
 )
-from ptir.types import I32, DType
+from ptir.types import I32, U32, DType
 
 Whole: TypeAlias = "int | Index | Expr"
 """A whole number as it is given to a loop: known, computed from loop variables, or a value."""
@@ -50,6 +50,7 @@ class Statements:
         self._names = 0
         self._head = 0
         self._arrays: dict[str, tuple[DType, int]] = {}
+        self._constants: dict[tuple[int, ...], str] = {}
 
     def emit(self, statement: Statement) -> None:
         """Add one statement."""
@@ -191,7 +192,8 @@ class Statements:
         """The preamble, which is the same for every workgroup, and the body that each does."""
         (all,) = self._open
         arrays = (Array(name, *what, shared=True) for name, what in self._arrays.items())
-        return (*arrays, *all[: self._head]), tuple(all[self._head :])
+        constants = (Array(name, U32, len(n), numbers=n) for n, name in self._constants.items())
+        return (*arrays, *constants, *all[: self._head]), tuple(all[self._head :])
 
     # --- what is named ---
 
@@ -219,6 +221,12 @@ class Statements:
         """Declare a private array of a 32-bit type; returns its name."""
         self.emit(Array(name, dtype, size))
         return name
+
+    def constants(self, numbers: tuple[int, ...]) -> str:
+        """The name of an array of u32 that never change."""
+        if numbers not in self._constants:
+            self._constants[numbers] = self.name("constants")
+        return self._constants[numbers]
 
     @property
     def shared_bytes(self) -> int:

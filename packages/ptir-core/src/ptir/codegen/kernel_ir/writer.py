@@ -12,7 +12,17 @@ from functools import reduce
 from typing import Any, Final
 
 from ptir.backend.kernel import Argument, Language
-from ptir.codegen.expressions.expr import Apply, Cell, Coordinate, Expr, Load, Var, substitute, walk
+from ptir.codegen.expressions.expr import (
+    Apply,
+    Cell,
+    Coordinate,
+    Expr,
+    Listed,
+    Load,
+    Var,
+    substitute,
+    walk,
+)
 from ptir.codegen.expressions.index import (
     Atom,
     Axis,
@@ -174,6 +184,9 @@ class Writer(Statements):
             return Coordinate(expr.dtype, self.index(expr.index))
         return self._per_lane(expr, lane)
 
+    def _listed(self, expr: Listed, lane: Axis | None) -> Expr:
+        return self._element(Cell(expr.dtype, self.constants(expr.numbers), expr.index), lane)
+
     def _element(self, expr: Load | Cell, lane: Axis | None) -> Expr:
         if lane is None:
             return self._read(expr, False)
@@ -334,6 +347,7 @@ SPELLED: Final[Mapping[type, Callable[[Writer, Any, Axis | None], Expr]]] = {
     Coordinate: Writer._coordinate,
     Load: Writer._element,
     Cell: Writer._element,
+    Listed: Writer._listed,
     Apply: Writer._applied,
 }
 """What of the scalar expressions is more than a value, and how it becomes one."""

@@ -97,7 +97,10 @@ class Renderer:
 
     def array(self, one: nodes.Array) -> Iterable[str]:
         """An array that a thread has to itself; others stand in front of the kernel."""
-        if not one.shared:
+        if one.numbers:
+            numbers = ", ".join(f"{number}u" for number in one.numbers)
+            yield f"const {safe(one.name)} = array<{TYPES[one.dtype]}, {one.size}>({numbers});"
+        elif not one.shared:
             yield f"var {safe(one.name)}: array<{TYPES[one.dtype]}, {one.size}>;"
 
     def stored(self, one: nodes.Store) -> Iterable[str]:

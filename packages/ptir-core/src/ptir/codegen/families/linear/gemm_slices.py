@@ -195,7 +195,7 @@ class SlicedGemm(Grouped, Gemm):
     def _unpack(self, panel: Index, panels: int) -> None:
         """The weights of a tile's panels as words of bytes into scratch memory."""
         writer, quantized, words = self.writer, self.quantized, scratch_value(self.fusion, 3)
-        chunks = quantized.layout.chunks
+        chunks = quantized.layout.chunks if self.grid is None else self.grid.together
         periods = quantized.inputs // (chunks * quantized.per)
         for p in range(panels):
             output = (panel + p) * LANES + axis("lane", LANES)

@@ -14,6 +14,7 @@ from ptir.codegen.schedules.epilogue import HeroKernel
 from ptir.codegen.schedules.kernel import EmitContext, Fusion
 from ptir.codegen.schedules.mma_operands import word_of
 from ptir.codegen.schedules.tiles import FEW
+from ptir.codegen.weights.grid_fields import GridWords, look_up_in_registers
 from ptir.codegen.weights.panels import LANES, Panels
 from ptir.codegen.weights.quantized import Quantized
 from ptir.types import I32
@@ -95,6 +96,11 @@ class LinearEmitter(HeroKernel):
         self.linear: Linear = fusion.detail
         self.panels: Panels = self.linear.panels
         self.tiles = context.tiles
+        self.grid: GridWords | None = None
+        quantized = self.linear.quantized
+        computed = None if quantized is None else quantized.computed
+        if computed is not None and context.dialect.permutes_bytes:
+            self.grid = look_up_in_registers(self.graph, computed.value, self.builder)
 
     @staticmethod
     def position_in(fusion: Fusion) -> int:

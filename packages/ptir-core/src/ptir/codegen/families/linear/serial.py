@@ -140,15 +140,24 @@ class Grouped(Serial):
         """The results of a tile: one vector for each panel of a row."""
         writer, groups = self.writer, self.groups
         results = self.begun("y", tile.panels, [[ZERO_SUM]] * tile.rows)
-        with writer.each("h", groups) as h, writer.lanes(Axis("lane", LANES)):
-            self._add_group(tile, h, results)
+        together = self._groups_together
+        with writer.each("h", groups // together) as h, writer.lanes(Axis("lane", LANES)):
+            for n in range(together):
+                self._add_group(tile, h * together + n, results, f"a_{n}_" if n else "a")
         return results
 
-    def _add_group(self, tile: Outputs, group: Index, results: Sums) -> None:
-        """Add the sums of one group, scaled."""
+    @property
+    def _groups_together(self) -> int:
+        """Groups whose words are looked up at once."""
+        words = self.quantized.group // self.quantized.per
+        found = 1 if self.grid is None else max(1, self.grid.together // words)
+        return found if self.groups % found == 0 else 1
+
+    def _add_group(self, tile: Outputs, group: Index, results: Sums, name: str) -> None:
+        """Add the sums of one group, which are called so, scaled."""
         writer = self.writer
         rows = [self.row_group(tile, m, group) for m in range(tile.rows)]
-        sums = self.begun("a", tile.panels, [row.starts for row in rows])
+        sums = self.begun(name, tile.panels, [row.starts for row in rows])
         self.multiply_group(tile, group, sums)
         for p in range(tile.panels):
             step = writer.value(self.step(tile.panel, p, group))

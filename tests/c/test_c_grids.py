@@ -1,0 +1,87 @@
+"""Grids of IQ1 to IQ3 looked up in registers: the numbers of the decoder, and those of a table."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import pytest
+
+sys.path += [str(Path(__file__).parent.parent / name) for name in ("codegen", "weights")]
+
+from opencl_runs import Array, normal, with_parameters
+from test_codegen_vectors import NAMES, form_of
+from weight_arrays import as_written, random_arrays
+
+from ptir.backend.contract import Target
+from ptir.capture import call
+from ptir.capture.plan import PLANS
+from ptir.codegen.weights.grid_fields import GridWords
+from ptir.runtime.held import in_words
+from ptir.weights.affine_form import affine_arrays
+from ptir.weights.decode import decode
+
+GRIDS: Final = [name for name in NAMES if name != "TQ1_0"]
+INPUTS, OUTPUTS = 512, 48
+
+pytestmark = pytest.mark.turns(4)
+
+
+def stored(name: str) -> dict[str, Array]:
+    """Random blocks of a format."""
+    form = form_of(name)
+    blocks = INPUTS // form.format.block
+    arrays = random_arrays(form.format, OUTPUTS, blocks, np.random.default_rng(7))
+    arrays["blocks"] = as_written(form.format, arrays["blocks"])
+    return arrays
+
+
+def product(target: Target, name: str, x: Array) -> Array:
+    """Rows times the transposed weight."""
+    form = form_of(name)
+    parts = affine_arrays(form, stored(name))
+
+    def body(x: Any, *held: Any) -> Any:
+        weight = in_words(form, 1, dict(zip(parts, held, strict=True)))
+        return call("dot_general", x, weight.dense(), lhs_contract=(1,), rhs_contract=(1,))
+
+    return with_parameters(target, body, x, *parts.values())
+
+
+@pytest.mark.parametrize("name", GRIDS)
+def test_a_single_one_takes_the_numbers_of_the_decoder(dots: None, c: Target, name: str) -> None:
+    """Bit for bit, in many rows at once and in one, of each place of a lookup."""
+    wanted = decode(form_of(name).format, stored(name)).T
+    rows = np.eye(INPUTS, dtype=np.float32)
+    np.testing.assert_array_equal(product(c, name, rows), wanted)
+    for k in (*range(0, INPUTS, 61), INPUTS - 1):
+        np.testing.assert_array_equal(product(c, name, rows[k : k + 1]), wanted[k : k + 1])
+
+
+@pytest.mark.parametrize("rows", [1, 3, 40])
+@pytest.mark.parametrize("name", GRIDS)
+def test_registers_and_a_table_give_the_same_bits(
+    c: Target, monkeypatch: pytest.MonkeyPatch, name: str, rows: int
+) -> None:
+    dialect = c.backend.opened(c.device).device.dialect  # type: ignore[attr-defined]
+    if not dialect.permutes_bytes:
+        pytest.skip("the processor does not permute bytes")
+    words: list[Any] = []
+    word = GridWords.word
+
+    def noted(*given: Any) -> Any:
+        words.append(word(*given))
+        return words[-1]
+
+    monkeypatch.setattr(GridWords, "word", noted)
+    monkeypatch.setenv("PTIR_REBUILD_KERNELS", "1")  # an artifact of the other kind is none
+    x, found = normal(rows, INPUTS), []
+    for permutes in (True, False):
+        monkeypatch.setattr(dialect, "permutes_bytes", permutes)
+        PLANS.clear()
+        found.append(product(c, name, x))
+        assert words and all(words), "the kernel looks in no register, or not everywhere"
+    PLANS.clear()
+    np.testing.assert_array_equal(*found)
