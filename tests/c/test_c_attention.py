@@ -32,3 +32,15 @@ def test_a_prompt_sees_every_key_up_to_its_own(c: Target, tokens: int, window: i
     found = attend(*(ptir.tensor(one, backend=c) for one in arrays)).numpy()
     wanted = softmax_of_scores(*arrays.astype("f8"), window)
     assert np.abs(found - wanted).max() <= 2e-6 * np.abs(wanted).max()
+
+
+@pytest.mark.parametrize("tokens", [1, 40])
+def test_a_weight_below_the_normal_numbers_is_none(c: Target, tokens: int) -> None:
+    """Of scores 95 apart the lower one would add 9e-4 here: products with denormals are slow."""
+    q = np.zeros((1, 1, tokens, SIZE), "f4")
+    k, v = np.zeros((2, 1, 1, 2, SIZE), "f4")
+    q[..., 0], k[..., 1, 0] = 1, -95 * np.sqrt(SIZE)
+    v[..., 0, :], v[..., 1, :] = 1, 2.0**127
+    attend = ptir.jit(lambda q, k, v: F.attention(q, k, v, causal=False))
+    found = attend(*(ptir.tensor(one, backend=c) for one in (q, k, v))).numpy()
+    np.testing.assert_array_equal(found, np.ones_like(q))

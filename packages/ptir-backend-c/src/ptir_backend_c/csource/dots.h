@@ -85,10 +85,10 @@ INLINE vu32 permute_bytes_vu32(vu32 w, vu32 a, vu32 b) {
   return w;
 }
 INLINE vu32 select_bytes_vu32(vu32 m, vu32 a, vu32 b) {
-  vu32 found;
-  __asm__("vpmovb2m %1, %%k1\n\tvpblendmb %2, %3, %0%{%%k1%}"
-          : "=v"(found) : "v"(m), "v"(a), "v"(b) : "k1");
-  return found;
+  unsigned long mask; /* by itself: several selections have the same */
+  __asm__("vpmovb2m %1, %0" : "=Yk"(mask) : "v"(m));
+  __asm__("vpblendmb %1, %0, %0%{%2%}" : "+v"(b) : "v"(a), "Yk"(mask));
+  return b;
 }
 INLINE vu32 bit_fields_vu32(vu32 w, vu32 p) {
   const unsigned up = 0x20202020; /* the second of two words begins there */

@@ -43,6 +43,8 @@ class Tiles:
     """Bytes ahead of a gemv's loads that the cache fetches weights; 0: it does not."""
     quantized_prefetch_bytes: int = 8192
     """The same of weights of few bits: more is computed between loads, so fewer are on the way."""
+    register_entries: int = 1024
+    """Most entries of a grid that are looked up in registers, not gathered from memory."""
     attention_keys: int = 16
     """Keys whose scores attention holds at once: as many as a vector has lanes."""
     independent_workgroup_size: int = 64
@@ -79,7 +81,8 @@ _SIX: Final = {
 
 TILES: Final[dict[str, Tiles]] = {
     "cpu-avx512": Tiles(),  # 32 registers of 16 lanes: 24 sums, 3 weights, 1 factor
-    "cpu-avx512-amd": Tiles(prefetch_bytes=0),  # Zen 4 is slower with it where weights are floats
+    # Zen 4 is slower with it where weights are floats, and gathers take twice as long as on Intel's
+    "cpu-avx512-amd": Tiles(prefetch_bytes=0, register_entries=2048),
     "cpu-avx2": Tiles(**_SIX),  # 16 registers of 8 lanes, so a vector is two of them
     "cpu-avx2-amd": Tiles(**_SIX, prefetch_bytes=0, quantized_prefetch_bytes=0),
     "cpu-neon": Tiles(**_SIX),  # 32 registers of 4 lanes, so a vector is four of them

@@ -191,8 +191,11 @@ class GridWords:
         return found[0]
 
 
-def grid_words(graph: Graph, made: Instruction) -> GridWords | None:
-    """How the words of an ``unpack_vectors`` are looked up in registers, where they are."""
+def grid_words(graph: Graph, made: Instruction, most: int) -> GridWords | None:
+    """How the words of an ``unpack_vectors`` are looked up in registers, where they are.
+
+    ``most`` is how many entries a plane may have (``Tiles.register_entries``).
+    """
     _, table, signs = made.operands
     of = graph.instruction(table)
     if of is None or of.op != "constant":
@@ -200,18 +203,18 @@ def grid_words(graph: Graph, made: Instruction) -> GridWords | None:
     shape, bits = graph.type(table).shape, made.attributes["bits"]
     words = np.frombuffer(of.attributes["value"].data, "<u4").reshape(shape)
     fields = fields_of(words, bits)
-    if fields is None:
+    if fields is None or len(fields.planes[0]) > most:
         return None
     return GridWords(fields, bits, shape[1], graph.type(signs).size > 0)
 
 
-def look_up_in_registers(graph: Graph, value: int, builder: Builder) -> GridWords | None:
+def look_up_in_registers(graph: Graph, value: int, builder: Builder, most: int) -> GridWords | None:
     """Have a builder take the words of a value from registers; None where it cannot."""
     made = graph.instruction(value)
     while made is not None and made.op in SELECTED:
         value = made.operands[0]
         made = graph.instruction(value)
-    if made is None or made.op != VECTORS or (how := grid_words(graph, made)) is None:
+    if made is None or made.op != VECTORS or (how := grid_words(graph, made, most)) is None:
         return None
     along = made.attributes["axis"]
 

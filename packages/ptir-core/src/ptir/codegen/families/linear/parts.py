@@ -100,7 +100,9 @@ class LinearEmitter(HeroKernel):
         quantized = self.linear.quantized
         computed = None if quantized is None else quantized.computed
         if computed is not None and context.dialect.permutes_bytes:
-            self.grid = look_up_in_registers(self.graph, computed.value, self.builder)
+            self.grid = look_up_in_registers(
+                self.graph, computed.value, self.builder, self.tiles.register_entries
+            )
 
     @staticmethod
     def position_in(fusion: Fusion) -> int:
