@@ -26,8 +26,9 @@ def shift(now: Expr) -> Expr:
 def weight(score: Expr, less_by: Expr) -> Expr:
     """The weight of a score, of which ``shift`` of the greatest is subtracted.
 
-    Beside the greatest one, which is 1, a weight below the normal numbers is none: it would add less
-    than 2**-126 of a value, and a product with it takes many times as long on Intel's processors.
+    Beside the greatest one, which is 1, a weight below the normal numbers is none: it would add
+    less than 2**-126 of a value, and products with it take many times as long on Intel's
+    processors.
     """
     found = Apply(F32, "exp", score - less_by)
     return select(compare("lt", found, SMALLEST), constant(F32, 0.0), found)
