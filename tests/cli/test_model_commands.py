@@ -8,7 +8,7 @@ from typing import Any
 import huggingface_hub
 import numpy as np
 import pytest
-from huggingface_hub.errors import LocalEntryNotFoundError, OfflineModeIsEnabled
+from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError, OfflineModeIsEnabled
 
 from ptir.checkpoint import open_checkpoint
 from running import (
@@ -68,18 +68,21 @@ def test_narrow_storage_runs(dtype: str, command: Command) -> None:
     assert len(value["token_ids"]) == 8
 
 
-def test_pull_prints_where_the_model_is(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pull_prints_where_the_model_is(
+    command: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     asked: dict[str, Any] = {}
+    (tmp_path / "config.json").touch()
 
     def download(hub_id: str, **options: Any) -> str:
         asked.update(options, hub_id=hub_id)
-        return "/cache/snapshot"
+        return str(tmp_path)
 
     monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
-    assert command("pull", "owner/name", "--revision", "v1").out == "/cache/snapshot\n"
+    assert command("pull", "owner/name", "--revision", "v1").out == f"{tmp_path}\n"
     assert (asked["hub_id"], asked["revision"]) == ("owner/name", "v1")
     assert not any(name.endswith((".bin", ".pt", ".pth")) for name in asked["allow_patterns"])
-    expected = {"model": "owner/name", "path": "/cache/snapshot"}
+    expected = {"model": "owner/name", "path": str(tmp_path)}
     assert command("pull", "owner/name", "--json").value == expected
 
 
@@ -104,8 +107,30 @@ def test_pull_of_a_pattern_fetches_that_file_alone(
     assert "no GGUF file is called or ends in 'Q5_0'; there are o/n:Q8_0, o/n:Q4_0" in refused.err
 
 
+def test_pull_of_a_repository_of_files_says_which_there_are(
+    command: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    names = ["n-Q8_0.gguf", "n-Q4_K_M.gguf", "mmproj-n.gguf", "README.md"]
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", lambda *_, **__: str(tmp_path))
+    monkeypatch.setattr(huggingface_hub, "list_repo_files", lambda *_, **__: names)
+    done = command("pull", "hf.co/o/n")
+    said = "o/n has GGUF files: Q4_K_M, Q8_0; fetch one of them with `ptir pull o/n:Q4_K_M`"
+    assert (done.code, done.out, done.err) == (1, "", f"error [PTIR-301]: {said}\n")
+    names[:2] = []
+    assert "o/n has neither config.json nor GGUF files" in command("pull", "o/n").err
+
+
+NO_ANSWER = next(one for one in HfHubHTTPError.__bases__ if one.__module__ != "builtins")
+"""What errors of the library beneath have in common."""
+
+
 @pytest.mark.parametrize(
-    "error", [LocalEntryNotFoundError("no route\nmore"), OfflineModeIsEnabled("no route\nmore")]
+    "error",
+    [
+        LocalEntryNotFoundError("no route\nmore"),
+        OfflineModeIsEnabled("no route\nmore"),
+        NO_ANSWER("no route\nmore"),
+    ],
 )
 def test_pull_without_a_network_is_one_clear_error(
     error: Exception, command: Command, monkeypatch: pytest.MonkeyPatch

@@ -59,7 +59,7 @@ def test_an_existing_file_is_replaced_only_when_asked(tmp_path: Path, command: C
     path = tmp_path / "m.gguf"
     path.write_bytes(b"before")
     done = command("quantize", "demo", path, "--format", "q8_0")
-    assert done.code == 1 and "exists already; give another name or overwrite" in done.err
+    assert done.code == 1 and "exists already; give another name, or overwrite" in done.err
     assert path.read_bytes() == b"before"
     done = command("quantize", "demo", path, "--format", "q8_0", "--overwrite")
     assert done.code == 0 and path.read_bytes().startswith(b"GGUF")
@@ -142,3 +142,33 @@ def test_options_of_calibration_are_refused(tmp_path: Path, command: Command, ca
     how, message = MISUSED[case]
     done = command("quantize", "demo", tmp_path / "m.gguf", "--format", "q4_0", *how)
     assert done.code == 2 and message in done.err and not (tmp_path / "m.gguf").exists()
+
+
+def test_formats_and_suffixes_are_known_in_any_case(tmp_path: Path, command: Command) -> None:
+    done = command("quantize", "demo", tmp_path / "d.GGUF", "--format", "Q8_0")
+    assert done.code == 0 and (tmp_path / "d.GGUF").read_bytes()[:4] == b"GGUF"
+    assert command("convert", "demo", tmp_path / "e.GGUF").code == 0
+    assert (tmp_path / "e.GGUF").is_file()
+
+
+@pytest.mark.parametrize("name", ["random:mixtral-tiny", "random:gpt_oss-tiny"])
+def test_a_folder_of_experts_is_refused(name: str, tmp_path: Path, command: Command) -> None:
+    """Others would load random ones: they look for them under names of their own."""
+    done = command("quantize", name, tmp_path / "q", "--format", "int4")
+    assert done.code and "is a mixture of experts" in done.err
+    assert "write a GGUF file (--format q4_k_m)" in done.err and not (tmp_path / "q").exists()
+
+
+def test_words_become_a_file_of_floats_where_that_is_asked(
+    tmp_path: Path, command: Command
+) -> None:
+    folder, file = tmp_path / "q", tmp_path / "q.gguf"
+    assert command("quantize", "random:llama-tiny", folder, "--format", "int4").code == 0
+    refused = command("convert", folder, file)
+    assert refused.code == 1 and not file.exists()
+    assert "has weights in ct-int4-g32, which GGUF files do not have" in refused.err
+    assert "--dtype f16" in refused.err
+    assert command("convert", folder, file, "--dtype", "f32").code == 0
+    tokens = ("--tokens", "1,2,3", "-n", 8, "--temp", 0, "--json")
+    found = [command("run", model, *tokens).value["token_ids"] for model in (folder, file)]
+    assert found[0] == found[1] and len(found[0]) == 8

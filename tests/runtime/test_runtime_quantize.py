@@ -222,7 +222,7 @@ def test_what_is_quantized_already_is_refused(tmp_path: Path) -> None:
 def test_an_existing_file_and_a_family_without_a_row_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "m.gguf"
     path.write_bytes(b"before")
-    with pytest.raises(CheckpointError, match="exists already; give another name or overwrite"):
+    with pytest.raises(CheckpointError, match="exists already; give another name, or overwrite"):
         save_gguf(small_checkpoint(), path, mixture=MIXTURES["q8_0"])
     assert path.read_bytes() == b"before"
     other = replace(open_checkpoint(DEMO), config={"model_type": "mistral"})

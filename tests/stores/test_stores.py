@@ -12,7 +12,7 @@ import pytest
 from ptir.checkpoint import save_folder
 from ptir.errors import CheckpointError, UsageError
 from ptir.runtime.specs import HubId, located, split_hub_id
-from ptir.stores import choose, companion, found_models, grouped, typed_names
+from ptir.stores import choose, companion, found_models, grouped, typed_names, within
 from running import small_checkpoint
 
 DIGEST = "ab" * 32
@@ -304,3 +304,26 @@ def test_a_folder_that_cannot_be_read_hides_no_other(
     monkeypatch.setattr(Path, "iterdir", refused)
     found = found_models()
     assert [one.problem for one in found] == ["", f"{folder}: cannot be read (Permission denied)"]
+
+
+def test_a_folder_of_one_file_is_that_file(home: Path) -> None:
+    """Companions are no models; a pattern chooses where there are several."""
+    one, other = home / "many" / "m-Q4_0.gguf", home / "many" / "m-Q8_0.GGUF"
+    touch(one, home / "many" / "mmproj-m.gguf")
+    assert located("many") == one.relative_to(home) and within(home / "many") == one
+    touch(other)
+    with pytest.raises(
+        CheckpointError, match=r"holds several models: \S*many:Q4_0, \S*many:Q8_0; ty"
+    ):
+        located("many")
+    assert located("many:q8_0").resolve() == other and located("many:*4*").resolve() == one
+    with pytest.raises(CheckpointError, match="no GGUF file is called or ends in 'Q5_0'; there"):
+        located("many:Q5_0")
+    (home / "many" / "config.json").touch()
+    assert located("many") == Path("many")
+
+
+def test_an_address_of_the_hub_is_a_hub_id() -> None:
+    for before in ("hf.co/", "https://huggingface.co/", "http://www.hf.co/"):
+        assert split_hub_id(f"{before}o/n:Q4_0") == HubId("o/n", "Q4_0")
+    assert split_hub_id("hf.co/o") is None

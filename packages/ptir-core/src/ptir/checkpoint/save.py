@@ -45,6 +45,7 @@ from ptir.types import DType, TensorType
 #: Shards of a folder hold at most this many bytes of tensors, unless one tensor is larger.
 MAX_SHARD_BYTES: Final = 5_000_000_000
 _FORMAT: Final = {"format": "pt"}
+EXISTS: Final = "exists already; give another name, or overwrite it (--overwrite, overwrite=True)"
 _REPLACEABLE: Final = (
     *(CONFIG, GENERATION_CONFIG, TOKENIZER_CONFIG, CHAT_TEMPLATE, TOKENIZER, VOCAB, MERGES, INDEX),
     PREPROCESSOR_CONFIG,
@@ -231,6 +232,9 @@ def converted(name: str, values: Array, dtype: DType) -> Array:
     return result
 
 
+EXISTS: Final = "exists already; give another name, or overwrite it (--overwrite, overwrite=True)"
+
+
 def refuse_existing(path: Path, overwrite: bool) -> None:
     """Raise ``CheckpointError`` unless a folder may be written at ``path``."""
     if not path.exists():
@@ -239,7 +243,7 @@ def refuse_existing(path: Path, overwrite: bool) -> None:
         raise CheckpointError(f"{path}: is a file; give the name of a folder")
     held = sorted(entry.name for entry in path.iterdir())
     if held and not overwrite:
-        raise CheckpointError(f"{path}: exists already; give another name or overwrite=True")
+        raise CheckpointError(f"{path}: {EXISTS}")
     others = [n for n in held if not any(fnmatchcase(n, pattern) for pattern in _REPLACEABLE)]
     if others:
         raise CheckpointError(
@@ -251,7 +255,7 @@ def refuse_existing(path: Path, overwrite: bool) -> None:
 def refuse_file(path: Path, overwrite: bool) -> None:
     """Raise ``CheckpointError`` unless a file may be written at ``path``."""
     if path.is_dir() or (path.exists() and not overwrite):
-        raise CheckpointError(f"{path}: exists already; give another name or overwrite=True")
+        raise CheckpointError(f"{path}: {EXISTS}")
 
 
 def _put_in_place(part: Path, path: Path) -> None:

@@ -42,7 +42,7 @@ def command(
     from ptir.types import dtype as dtype_named
 
     suffixes = {suffix: name for name, suffix in FORMATS.items() if suffix}
-    save = _saves(format or suffixes.get(out.suffix, FOLDER))
+    save = _saves(format or suffixes.get(out.suffix.lower(), FOLDER))
     checkpoint = resolve(model, seed=common.seed or 0)
     save(checkpoint, out, dtype=dtype_named(dtype) if dtype else None, overwrite=overwrite)
     if common.json:

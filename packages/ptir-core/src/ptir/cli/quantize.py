@@ -86,10 +86,11 @@ def command(
     from ptir.runtime.specs import resolve
     from ptir.weights import FORMATS, QUANTIZERS
 
+    format_name = format_name.lower()
     if format_name not in (*MIXTURES, *QUANTIZERS):
         raise UsageError(unknown_name("format", format_name, (*MIXTURES, *QUANTIZERS)))
     as_file = format_name in MIXTURES
-    if as_file != (out.suffix == ".gguf"):
+    if as_file != (out.suffix.lower() == ".gguf"):
         what = "one of GGUF files: call it NAME.gguf" if as_file else "one of folders: name one"
         raise UsageError(f"{out}: format {format_name!r} is {what}")
     found: list[Calibrated] = []

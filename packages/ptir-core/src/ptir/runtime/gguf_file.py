@@ -114,6 +114,8 @@ def save_gguf(
             f"{checkpoint.path}: is an encoder, whose weights are not calibrated for a text: round"
             " to nearest (--method rtn)"
         )
+    if dtype is None and mixture is None:
+        refuse_foreign(checkpoint.path, read.source)
     config = _complete(checkpoint, read)
     rope = None if layout.encodes else _rope(checkpoint, read)
     written = _written(read, layout, config)
@@ -170,6 +172,17 @@ def refuse_quantized(path: Path, source: ParamSource) -> None:
         )
 
 
+def refuse_foreign(path: Path, source: ParamSource) -> None:
+    """Raise ``CheckpointError`` where weights are in formats that GGUF files do not have."""
+    foreign = {one.name for one in stored_formats(source).values()} - TYPE_IDS.keys()
+    if foreign:
+        raise CheckpointError(
+            f"{path}: has weights in {', '.join(sorted(foreign))}, which GGUF files do not have:"
+            " write their numbers as floats (--dtype f16), or quantize the model that it was made"
+            " from (ptir quantize)"
+        )
+
+
 def _rope(checkpoint: Checkpoint, read: Described) -> dict[str, Any] | None:
     """The rotation of layers that see the whole text; None for a model that rotates nothing."""
     config = _rotating(read.module.config)
@@ -188,7 +201,7 @@ def _facts(module: Any) -> dict[str, Any]:
         head = asdict(module.head_kind) if module.head_kind else None
         return {**asdict(cast(Any, module).config), "classes": module.classes, "head": head}
     found = _computed(module)
-    experts = tuple(map(_experts, getattr(module, "layers", ())))
+    experts = tuple(map(experts_of, getattr(module, "layers", ())))
     return {**found, "experts": experts} if any(experts) else found
 
 
@@ -199,7 +212,7 @@ def _computed(module: Any) -> dict[str, Any]:
     return found if options is None else {**found, **asdict(options)}
 
 
-def _experts(block: Any) -> dict[str, Any]:
+def experts_of(block: Any) -> dict[str, Any]:
     """What a layer's experts are, however they store weights; nothing where it has none."""
     if isinstance(block, SparseBlock):
         return asdict(replace(block.mixture, fused=False))
@@ -225,7 +238,7 @@ def _complete(checkpoint: Checkpoint, read: Described) -> dict[str, Any]:
     derived = {field: known[ours] for field, ours in DERIVED.items() if ours in known}
     derived[HEADS] = int(getattr(read.module, "mtp", None) is not None)
     derived["rotary_dim"] = 2 * len(known.get("frequencies", ()))
-    sparse = any(map(_experts, getattr(read.module, "layers", ())))
+    sparse = any(map(experts_of, getattr(read.module, "layers", ())))
     return {**(stated if sparse else {}), **checkpoint.config, **known, **derived}
 
 

@@ -105,7 +105,7 @@ class Written:
             type = self.source.type(name)
             for piece in self.pieces(name):
                 shape, tensor = piece.shape(type.shape), piece.part.tensor
-                in_blocks = name in formats
+                in_blocks = name in formats and formats[name].name in TYPE_IDS
                 called = formats[name].name if in_blocks else chosen(tensor, type, shape)
                 rows = partial(_rows, source, in_blocks, name, piece, called)
                 if name in arrays:

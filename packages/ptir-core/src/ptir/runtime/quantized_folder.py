@@ -12,7 +12,7 @@ from ptir.checkpoint.save import converted, refuse_existing
 from ptir.errors import UnsupportedError
 from ptir.models import definition
 from ptir.params.source import Array, Counters, ParamSource
-from ptir.runtime.gguf_file import Calibrate, refuse_quantized, with_files
+from ptir.runtime.gguf_file import Calibrate, experts_of, refuse_quantized, with_files
 from ptir.runtime.load import described
 from ptir.types import TensorType
 from ptir.weights import WeightFormat
@@ -32,11 +32,17 @@ def save_quantized_folder(
     quantized, once all else is checked; they are rounded to nearest without. Raises
     ``CheckpointError`` as ``save_folder`` does, ``UsageError`` for quantizing what is quantized,
     ``QuantizationError`` for weights that are not finite or do not make whole groups, and
-    ``UnsupportedError`` for a family whose weights are [inputs, outputs].
+    ``UnsupportedError`` for a family whose weights are [inputs, outputs], and for experts.
     """
     read = described(checkpoint)
     refuse_quantized(checkpoint.path, read.source)
     architecture = definition(str(checkpoint.config["model_type"]))
+    if any(map(experts_of, getattr(read.module, "layers", ()))):
+        raise UnsupportedError(
+            f"model_type {architecture.model_type!r} is a mixture of experts, whose weights others"
+            " read from compressed-tensors under names that ptir does not write: write a GGUF file"
+            " (--format q4_k_m)"
+        )
     inside = (*architecture.layers.values(),) or ""
     axes = {n: axis for n, axis in read.module.weights().items() if n.startswith(inside)}
     if any(axis != 1 for axis in axes.values()):

@@ -5,12 +5,14 @@ from __future__ import annotations
 import functools
 import json
 import math
+import re
 from collections.abc import Mapping
 from importlib import resources
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from ptir.checkpoint import BpeFiles, Checkpoint, open_checkpoint
+from ptir.checkpoint.folder import CONFIG
 from ptir.errors import CheckpointError, UsageError, nearest
 from ptir.models import ModelDefinition
 from ptir.models.table import preset, presets
@@ -19,6 +21,8 @@ from ptir.types import TensorType
 
 DEMO: Final = "demo"
 RANDOM = "random:"
+HUB: Final = re.compile(r"^(https?://)?(www\.)?(huggingface\.co|hf\.co)/")
+"""What addresses of the hub begin with."""
 BYTES = 256
 """The first ids of a byte-level tokenizer, one for each byte."""
 
@@ -47,9 +51,15 @@ def located(spec: str) -> Path:
     if spec == DEMO:
         return data_folder(DEMO)
     path = Path(spec).expanduser()
-    if path.exists():
+    if path.is_file() or (path / CONFIG).exists():
         return path
-    from ptir.stores import STORES, found_models, named  # most models are found without them
+    from ptir.stores import STORES, found_models, named, within  # most are found without them
+
+    folder, _, pattern = spec.rpartition(":")
+    if path.exists():
+        return within(path)
+    if folder and Path(folder).expanduser().is_dir():
+        return within(Path(folder).expanduser(), pattern)
 
     models = found_models()
     found = named(spec, models)
@@ -80,7 +90,11 @@ class HubId(NamedTuple):
 
 
 def split_hub_id(spec: str) -> HubId | None:
-    """``spec`` as OWNER/NAME or OWNER/NAME:PATTERN; None where it has neither form."""
+    """``spec`` as OWNER/NAME or OWNER/NAME:PATTERN; None where it has neither form.
+
+    The address of the hub may stand before it.
+    """
+    spec = HUB.sub("", spec)
     repository, colon, pattern = spec.partition(":")
     owner, _, name = repository.partition("/")
     formed = owner and name and "/" not in name and not spec.startswith((".", "/", "~"))

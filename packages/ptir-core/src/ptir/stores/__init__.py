@@ -2,7 +2,7 @@
 
 from ptir.stores.files import Found, Group, companion, grouped, label, models_in
 from ptir.stores.given import models_under
-from ptir.stores.names import choose, distinct, named, typed_names
+from ptir.stores.names import choose, distinct, named, typed_names, within
 from ptir.stores.table import STORES, Store, found_models
 
 __all__ = [
@@ -20,4 +20,5 @@ __all__ = [
     "models_under",
     "named",
     "typed_names",
+    "within",
 ]

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from fnmatch import fnmatchcase
+from pathlib import Path
 from typing import Final
 
 from ptir.errors import CheckpointError, UsageError
 from ptir.stores.files import SUFFIX, Found, Group, grouped, stem_of
 from ptir.stores.ollama import LATEST
 
+WILD: Final = frozenset("*?[")
+"""What makes a pattern one that stands for several names."""
 MOST: Final = 12
 """Names that an error lists."""
 
@@ -57,6 +61,22 @@ def choose(repository: str, names: Iterable[str], pattern: str) -> Group:
     what = "several files are called or end in" if found else "no GGUF file is called or ends in"
     there = _listed([f"{repository}:{one.variant}" for one in found or models])
     raise CheckpointError(f"{repository}:{pattern}: {what} {pattern!r}; there are {there}")
+
+
+def within(folder: Path, pattern: str = "") -> Path:
+    """What to open of a folder: itself, or the GGUF file in it that ``pattern`` means.
+
+    Without a pattern it is the one model of a folder that has GGUF files and no configuration.
+    Raises ``CheckpointError`` where none or several are meant, with what there is.
+    """
+    names = [one.name for one in sorted(folder.iterdir()) if one.suffix.lower() == SUFFIX]
+    if pattern:
+        return folder / choose(str(folder), names, pattern).files[0]
+    models = [group for group in grouped(names) if not group.companion]
+    if len(models) > 1:
+        there = _listed([f"{folder}:{one.variant}" for one in models])
+        raise CheckpointError(f"{folder}: holds several models: {there}; type one of these")
+    return folder / models[0].files[0] if models else folder
 
 
 def typed_names(models: Sequence[Found]) -> list[str]:
@@ -120,9 +140,14 @@ def _repository(wanted: str, one: Found) -> bool:
 
 
 def _means(pattern: str, stem: str) -> bool:
-    """Whether a file's name is ``pattern`` or ends in it behind a hyphen, a dot or a line."""
+    """Whether a file's name is ``pattern`` or ends in it behind a hyphen, a dot or a line.
+
+    A pattern with ``*``, ``?`` or ``[`` is one as of files.
+    """
     stem = stem.lower()
     bare = pattern.removesuffix(SUFFIX)
+    if WILD & {*bare}:
+        return any(fnmatchcase(stem, f"{before}{bare}") for before in ("", "*[-._]"))
     return bool(bare) and (bare == stem or stem.endswith((f"-{bare}", f".{bare}", f"_{bare}")))
 
 
