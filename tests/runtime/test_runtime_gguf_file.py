@@ -19,7 +19,7 @@ from ptir.checkpoint.gguf import GgufFile
 from ptir.errors import CheckpointError, UsageError
 from ptir.runtime.gguf_file import save_gguf, with_files
 from ptir.runtime.specs import random_checkpoint
-from ptir.types import BF16, F16
+from ptir.types import BF16, F16, F32
 from running import REF, llama_folder, small_checkpoint
 
 DEMO = Path(ptir.__file__).parent / "data" / "demo"
@@ -192,7 +192,35 @@ def test_an_existing_file_is_kept(tmp_path: Path) -> None:
 def test_a_model_without_a_tokenizer_says_so_as_llama_cpp_wants_it(tmp_path: Path) -> None:
     checkpoint = open_checkpoint(llama_folder(tmp_path))
     path = save_gguf(checkpoint, tmp_path / "m.gguf")
-    field = gguf.GGUFReader(path).get_field("tokenizer.ggml.model")
+    field = gguf.gguf.GGUFReader(path).get_field("tokenizer.ggml.model")
     assert field is not None and field.contents() == "no_vocab"
     with pytest.raises(UsageError, match=r"has no tokenizer.*--tokens"):
         ptir.load_model(path, backend=REF).generate("text", max_tokens=1)
+
+
+def test_what_a_file_says_beside_its_model_is_kept(tmp_path: Path) -> None:
+    """Licenses, settings, keys of others; how weights were quantized, only where they stay so."""
+    said = {
+        "general.license": "mit",
+        "general.tags": ["a", "b"],
+        "general.sampling.temp": 0.5,
+        "general.parameter_count": 1 << 40,
+        "my.offset": -3,
+        "general.file_type": 7,
+        "quantize.imatrix.file": "text",
+    }
+    first, second, third = (tmp_path / f"{n}.gguf" for n in range(3))
+    save_gguf(replace(open_checkpoint(DEMO), file_metadata=said), first)
+    save_gguf(open_checkpoint(first), second)
+    save_gguf(open_checkpoint(second), third, dtype=F32)
+    for path, is_same in ((first, True), (second, True), (third, False)):
+        fields = gguf.GGUFReader(path).fields
+        found = {key: fields[key].contents() for key in said if key in fields}
+        gone = {} if is_same else {"general.file_type": 0}
+        wanted = {key: one for key, one in said.items() if is_same or key[:8] != "quantize"}
+        assert found == {**wanted, **gone}, path
+    held = gguf.GGUFReader(third).fields
+    assert [held[key].types[0].name for key in ("general.parameter_count", "my.offset")] == [
+        "UINT64",
+        "INT64",
+    ]

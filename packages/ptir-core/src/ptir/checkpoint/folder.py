@@ -82,6 +82,7 @@ class Checkpoint:
     ``files`` holds the weight files, ``said_by`` is what the configuration was read from.
     ``preprocessor_config`` says how images or sound are prepared; it is empty where nothing does.
     ``sentence_files`` are the texts of what sentence-transformers says, by path, if it is such.
+    ``file_metadata`` is what a GGUF file says beside its model and its tokenizer.
     """
 
     path: Path
@@ -94,6 +95,7 @@ class Checkpoint:
     said_by: str = CONFIG
     preprocessor_config: Mapping[str, Any] = field(default_factory=dict[str, Any])
     sentence_files: Mapping[str, str] = field(default_factory=dict[str, str])
+    file_metadata: Mapping[str, Any] = field(default_factory=dict[str, Any], repr=False)
 
 
 def open_checkpoint(path: str | Path) -> Checkpoint:
@@ -176,6 +178,7 @@ def _open_gguf(path: Path) -> Checkpoint:
         files=tuple(file.path for file in model.files),
         said_by="the file's metadata",
         sentence_files=MappingProxyType(dict(opened.sentence_files)),
+        file_metadata=MappingProxyType(opened.beside),
     )
 
 

@@ -232,9 +232,6 @@ def converted(name: str, values: Array, dtype: DType) -> Array:
     return result
 
 
-EXISTS: Final = "exists already; give another name, or overwrite it (--overwrite, overwrite=True)"
-
-
 def refuse_existing(path: Path, overwrite: bool) -> None:
     """Raise ``CheckpointError`` unless a folder may be written at ``path``."""
     if not path.exists():

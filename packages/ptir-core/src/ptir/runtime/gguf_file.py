@@ -25,7 +25,7 @@ from ptir.checkpoint.gguf.mixtures import Mixture
 from ptir.checkpoint.gguf.opening import CHAT_TEMPLATE, turning_in_part
 from ptir.checkpoint.gguf.pooling import described_pooling
 from ptir.checkpoint.gguf.tensor_types import TYPES
-from ptir.checkpoint.gguf.write import TYPE_IDS
+from ptir.checkpoint.gguf.write import TYPE_IDS, sized
 from ptir.checkpoint.save import refuse_file
 from ptir.errors import CheckpointError, UsageError
 from ptir.models import definition
@@ -75,6 +75,10 @@ USES: Final = ("bos", "eos", "pad", "unk")
 """Uses of single tokens that files say."""
 MASKS: Final = ("[MASK]", "<mask>")
 """What a masked word is called where nothing says it."""
+FILE_TYPE: Final = "general.file_type"
+QUANTIZED_BY: Final = "general.quantization_version"
+OF_BLOCKS: Final = (FILE_TYPE, QUANTIZED_BY, "quantize.")
+"""Beginnings of keys that tell how weights were quantized."""
 NO_VOCABULARY: Final = "no_vocab"
 """The tokenizer of a file that has none; llama.cpp opens no file that leaves it out."""
 _CLOSE: Final = 1e-5
@@ -122,7 +126,9 @@ def save_gguf(
     chosen = floats(dtype) if mixture is None else _mixed(mixture, written)
     parameters, factors = written.tensors(chosen), [*_factors(read, rope)]
     tensors = [*parameters, *factors]
+    is_same = dtype is None and mixture is None
     metadata = {
+        **_kept(checkpoint, is_same),
         "general.architecture": architecture,
         "general.type": "model",
         "general.name": _name(checkpoint),
@@ -132,16 +138,23 @@ def save_gguf(
     }
     kind = next(one.type for one in tensors if one.name == EMBEDDING)
     if mixture is not None:
-        metadata["general.file_type"] = mixture.file_type
-        metadata["general.quantization_version"] = QUANTIZATION_VERSION
-    elif kind in FILE_TYPES:
-        metadata["general.file_type"] = FILE_TYPES[kind]
+        metadata[FILE_TYPE] = mixture.file_type
+        metadata[QUANTIZED_BY] = QUANTIZATION_VERSION
+    elif kind in FILE_TYPES and not (is_same and FILE_TYPE in metadata):
+        metadata[FILE_TYPE] = FILE_TYPES[kind]
     _check(path, read, layout, Keys(path, metadata, architecture), tensors)
     if calibrate is not None and mixture is not None:
         found = calibrate(checkpoint, read, written.formats(parameters), frozenset(written.names))
         tensors = [*written.tensors(chosen, found), *factors]
     write_gguf(path, metadata, tensors if progress is None else reported(tensors, progress))
     return path
+
+
+def _kept(checkpoint: Checkpoint, is_same: bool) -> dict[str, Any]:
+    """What a GGUF file says beside its model and its tokenizer; ``is_same``: its blocks stay."""
+    gone = () if is_same else OF_BLOCKS
+    said = checkpoint.file_metadata.items()
+    return {key: sized(value) for key, value in said if not key.startswith(gone)}
 
 
 def _pooled(architecture: str, checkpoint: Checkpoint, config: Mapping[str, Any]) -> dict[str, Any]:

@@ -46,6 +46,10 @@ class GgufVocabulary:
         return {key: plain(value) for key, value in self.metadata.items()}
 
 
+OWN: Final = (TOKENIZER, "split.", "general.alignment", "general.architecture")
+"""Beginnings of keys that belong to the model, its tokenizer, or to how a file is laid out."""
+
+
 @dataclass(frozen=True)
 class Opened:
     """What a GGUF model says of itself, in the words of Hugging Face's files."""
@@ -55,6 +59,8 @@ class Opened:
     source: GgufSource
     vocabulary: GgufVocabulary | None
     sentence_files: Mapping[str, str] = field(default_factory=dict[str, str])
+    beside: dict[str, Value] = field(default_factory=dict[str, Value])
+    """What is said neither of the model nor of its tokenizer: names, licenses, keys of others."""
 
 
 def open_gguf(model: GgufModel) -> Opened:
@@ -73,6 +79,11 @@ def open_gguf(model: GgufModel) -> Opened:
         source=GgufSource(model, layout.parts(tensors, config)),
         vocabulary=_vocabulary(model),
         sentence_files=sentence_texts(keys) if layout.encodes else {},
+        beside={
+            key: value
+            for key, value in model.metadata.items()
+            if not key.startswith((f"{architecture}.", *OWN))
+        },
     )
 
 

@@ -77,6 +77,15 @@ def write_gguf(
             file.write(bytes(_gap(nbytes_of(tensor), alignment)))
 
 
+def sized(value: Any) -> Any:
+    """A value as it is written: whole numbers that u32 does not hold get a type."""
+    if type(value) is not int or 0 <= value < 1 << 32:
+        return value
+    import numpy as np
+
+    return np.int64(value) if value < 0 else np.uint64(value)
+
+
 def nbytes_of(tensor: Outgoing) -> int:
     """Bytes of a tensor without padding."""
     return GgufTensor(TYPES[TYPE_IDS[tensor.type]], tensor.shape, 0).nbytes
