@@ -5,7 +5,8 @@ llama.cpp's own quantizer writes the files, from random weights in f16; those of
 1,024 wide, 16 heads of 128, 8 of them of keys, 3,072 inner), and the families of
 ``measuring/shapes.py``, whose logits are first compared on files of few layers. Peers run in
 processes of their own and alternate; ratios are taken within a round, and the table shows medians
-and spreads. Needs ``pip install llama-cpp-python gguf``.
+and spreads. Needs ``pip install llama-cpp-python gguf``. With ``--peer ik_llama.cpp`` that fork is
+in its place (``measuring/ik_llama.py`` says how it is built).
 
     python benchmarks/gguf_speed.py --models llama-0.5b --json benchmarks/results/gguf-c.json
     python benchmarks/gguf_speed.py --models qwen3.5-0.8b gemma4-e2b gpt-oss-4-layers
@@ -49,6 +50,11 @@ LLAMA: Final[dict[str, Any]] = {
     "hidden_act": "silu",
     "tie_word_embeddings": False,
 }
+
+LLAMA_CPP: Final = "llama.cpp"
+PEERS: Final = (LLAMA_CPP, "ik_llama.cpp")
+BARS_OF_FORK: Final = (1.1, None)
+"""The bars of decoding and of an exact prompt, over ik_llama.cpp."""
 
 TYPES: Final[dict[str, tuple[float, float]]] = {
     "Q8_0": (1.7, 1.9),
@@ -181,16 +187,17 @@ def rows_of(model: str, kind: str, folder: Path, given: argparse.Namespace) -> l
                 if given.fast
                 else {}
             ),
-            "llama.cpp": stack.enter_context(
-                Worker("llama.cpp", path=str(path), threads=given.threads)
+            given.peer: stack.enter_context(
+                Worker(given.peer, path=str(path), threads=given.threads)
             ),
         }
         seconds: Seconds = {peer: defaultdict(list) for peer in peers}
         for number in range(given.rounds + 1):  # the first one warms up
             add_round(seconds if number else {}, peers, piece, prompt, given.threads)
         held = peers["ptir"].call("facts")["weight_bytes"]
-        stored = peers["llama.cpp"].call("facts")["weight_bytes"]
-    return [*alike, *_table(subject, measured.bars_of(kind), kind, seconds, held, stored)]
+        stored = peers[given.peer].call("facts")["weight_bytes"]
+    bars = measured.bars_of(kind) if given.peer == LLAMA_CPP else BARS_OF_FORK
+    return [*alike, *_table(subject, given.peer, bars, kind, seconds, held, stored)]
 
 
 def compared(
@@ -215,7 +222,7 @@ def _apart(path: Path, given: argparse.Namespace) -> float:
     given_as = {"backend": given.backend, "dtype": "f32", "quant": None, "model": str(path)}
     with (
         Worker("ptir", given.threads, **given_as) as ours,
-        Worker("llama.cpp", path=str(path), threads=given.threads) as llama,
+        Worker(given.peer, path=str(path), threads=given.threads) as llama,
     ):
         own, theirs = (np.array(peer.call("logits", prompt)) for peer in (ours, llama))
     return float(np.abs(own - theirs).max() / np.abs(theirs).max())
@@ -223,7 +230,8 @@ def _apart(path: Path, given: argparse.Namespace) -> float:
 
 def _table(
     subject: str,
-    wanted: tuple[float, float],
+    beside: str,
+    wanted: tuple[float | None, float | None],
     kind: str,
     seconds: Seconds,
     held: int,
@@ -243,11 +251,13 @@ def _table(
             )
         )
     for what, bar in zip(("decode", "prefill"), wanted, strict=True):
-        rows.append(Row(subject, f"{what}, x llama.cpp", _ratios(seconds, "ptir", what), "x", bar))
+        found = _ratios(seconds, "ptir", beside, what)
+        rows.append(Row(subject, f"{what}, x {beside}", found, "x", bar))
     if FAST in seconds:
-        for what, least in (("decode", None), ("prefill", FAST_PROMPT.get(kind))):
-            figure = f"{FAST}: {what}, x llama.cpp"
-            rows.append(Row(subject, figure, _ratios(seconds, FAST, what), "x", least))
+        bar = FAST_PROMPT.get(kind) if beside == LLAMA_CPP else 1.0
+        for what, least in (("decode", None), ("prefill", bar)):
+            found = _ratios(seconds, FAST, beside, what)
+            rows.append(Row(subject, f"{FAST}: {what}, x {beside}", found, "x", least))
     own = seconds["ptir"]
     shares = [
         DECODED * held / spent / probe
@@ -258,9 +268,9 @@ def _table(
     return rows
 
 
-def _ratios(seconds: Seconds, peer: str, what: str) -> list[float]:
-    """llama.cpp's time over a peer's, round by round."""
-    pairs = zip(seconds["llama.cpp"][what], seconds[peer][what], strict=True)
+def _ratios(seconds: Seconds, peer: str, beside: str, what: str) -> list[float]:
+    """The time of what we stand beside over a peer's, round by round."""
+    pairs = zip(seconds[beside][what], seconds[peer][what], strict=True)
     return [theirs / own for theirs, own in pairs]
 
 
@@ -270,6 +280,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--backend", default="c")
     parser.add_argument("--models", nargs="+", choices=MODELS, default=["gpt2", "llama-0.5b"])
     parser.add_argument("--types", nargs="+", choices=KINDS, default=KINDS)
+    parser.add_argument("--peer", choices=PEERS, default=LLAMA_CPP)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--fast", action="store_true", help="with rounded activations beside")

@@ -106,7 +106,7 @@ def _convert(source: Path, target: Path, kind: str) -> None:
 def _quiet() -> None:
     import llama_cpp
 
-    llama_cpp.llama_log_set(_SILENT, None)
+    llama_cpp.llama_log_set(SILENT, None)
 
 
 def _silent(level: int, text: bytes, data: Any) -> None:
@@ -115,7 +115,7 @@ def _silent(level: int, text: bytes, data: Any) -> None:
 
 
 _LOG = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p)
-_SILENT = _LOG(_silent)  # kept: llama.cpp calls it for as long as the process lives
+SILENT = _LOG(_silent)  # kept: llama.cpp calls it for as long as the process lives
 
 
 class Llama:
@@ -138,7 +138,7 @@ class Llama:
         self._context = llama_cpp.llama_init_from_model(model, how)
         if not self._context:
             raise RuntimeError(f"llama.cpp could not make a context of {context} for {path}")
-        self._bytes = _bytes_per_token(path)
+        self._bytes = bytes_per_token(path)
 
     def _evaluate(self, tokens: list[int]) -> None:
         api = self._api
@@ -183,7 +183,8 @@ class Llama:
         return {"weight_bytes": self._bytes}
 
 
-def _bytes_per_token(path: Path) -> int:
+def bytes_per_token(path: Path) -> int:
+    """The weights of a file that one token reads: all but the table of positions."""
     import gguf
 
     tensors = gguf.GGUFReader(path).tensors

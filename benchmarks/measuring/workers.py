@@ -102,6 +102,10 @@ def make(kind: str, **options: Any) -> Any:
         from measuring.llama import Llama
 
         return Llama(Path(options["path"]), options["threads"])
+    if kind == "ik_llama.cpp":
+        from measuring.ik_llama import IkLlama
+
+        return IkLlama(Path(options["path"]), options["threads"])
     if kind == "ptir":
         from measuring.ours import Ours
 
