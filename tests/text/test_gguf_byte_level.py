@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 import regex
 import tokenizers
-from awkward_text import awkward_lines
 from gguf_files import CONTROL, NORMAL, USER_DEFINED, gpt2, gpt2_own, keyed
 
+from awkward_text import awkward_lines
 from ptir.errors import CheckpointError
 from ptir.text.gguf_tokenizer import tokenizer_of
 from ptir.text.gguf_tokenizer.pre_tokenizers import BY_NAME, ROWS

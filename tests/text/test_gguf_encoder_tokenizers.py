@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 import tokenizers
-from awkward_text import awkward_lines
 from gguf_files import gpt2_files, trained
 from test_gguf_sentencepiece import nfkc
 
+from awkward_text import awkward_lines
 from ptir.errors import CheckpointError
 from ptir.text import Tokenizer
 from ptir.text.gguf_tokenizer import tokenizer_of

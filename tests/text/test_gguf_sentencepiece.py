@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import sentencepiece
 import tokenizers
-from awkward_text import awkward_lines
 from gguf_files import NORMAL, USER_DEFINED, converted, keyed, trained
 
+from awkward_text import awkward_lines
 from ptir.errors import CheckpointError
 from ptir.text import Tokenizer
 from ptir.text.gguf_tokenizer import tokenizer_of

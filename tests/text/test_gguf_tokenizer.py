@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 import tokenizers
-from awkward_text import awkward_lines
 from gguf_files import (
     BYTE,
     CONTROL,
@@ -24,6 +23,7 @@ from gguf_files import (
     without,
 )  # fmt: skip
 
+from awkward_text import awkward_lines
 from ptir.errors import CheckpointError
 from ptir.text.gguf_tokenizer import MODELS, REFUSED, Adds, ends_of, tokenizer_of
 from ptir.text.gguf_tokenizer.charsmap import CHARSMAP, charsmap_of

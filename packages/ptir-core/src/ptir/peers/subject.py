@@ -13,6 +13,7 @@ import numpy as np
 
 from ptir.checkpoint import Checkpoint, save_folder
 from ptir.checkpoint.config import QUANTIZED
+from ptir.models.divisors import portable
 from ptir.models.encoder import OF_TEXTS, OF_TOKENS
 from ptir.models.key_layouts import KeyLayout, layout_of, parameter_of, restored
 from ptir.models.table import GENERATES, HEARS, MATCHES, READS, SEES, ModelDefinition
@@ -152,22 +153,4 @@ def _config(checkpoint: Checkpoint, read: DescribedWeights) -> dict[str, Any]:
     said = {**(found.defaults if found else {}), **config}
     classes = getattr(read.module, "classes", 0)
     said |= {"num_labels": classes} if classes else {}
-    rope = said.get("rope_parameters")
-    if isinstance(rope, Mapping) and rope.get("rope_type") == "divided":
-        said["rope_parameters"] = _as_longrope(rope, said)
-    return {key: value for key, value in said.items() if key not in QUANTIZED}
-
-
-def _as_longrope(rope: Mapping[str, Any], config: Mapping[str, Any]) -> dict[str, Any]:
-    """A divisor for each frequency, as GGUF files store them, in a form that Transformers knows.
-
-    It has divisors for short texts and for long ones; here they are the same.
-    """
-    return {
-        "rope_type": "longrope",
-        "rope_theta": rope["rope_theta"],
-        "short_factor": rope["divisors"],
-        "long_factor": rope["divisors"],
-        "attention_factor": 1.0,
-        "original_max_position_embeddings": config["max_position_embeddings"],
-    }
+    return {key: value for key, value in portable(said).items() if key not in QUANTIZED}

@@ -9,7 +9,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
-from ptir.checkpoint import BpeFiles, Checkpoint, DescribedTokenizer, WordFile, eos_token_ids
+from ptir.checkpoint import Checkpoint, DescribedTokenizer
 from ptir.checkpoint.config import FULL, normalize_config
 from ptir.checkpoint.gguf import GgufTensor, Outgoing, write_gguf
 from ptir.checkpoint.gguf.architectures.layout import (
@@ -22,13 +22,14 @@ from ptir.checkpoint.gguf.architectures.layout import (
 from ptir.checkpoint.gguf.described import LAYERS, architecture_metadata, layout_for
 from ptir.checkpoint.gguf.fields import Keys
 from ptir.checkpoint.gguf.mixtures import Mixture
-from ptir.checkpoint.gguf.opening import CHAT_TEMPLATE, turning_in_part
+from ptir.checkpoint.gguf.opening import turning_in_part
 from ptir.checkpoint.gguf.pooling import described_pooling
 from ptir.checkpoint.gguf.tensor_types import TYPES
 from ptir.checkpoint.gguf.write import TYPE_IDS, sized
 from ptir.checkpoint.save import refuse_file
 from ptir.errors import CheckpointError, UsageError
 from ptir.models import definition
+from ptir.models.divisors import DIVIDED, portable
 from ptir.models.encoder import Encoder
 from ptir.models.gpt_oss import GptOssBlock
 from ptir.models.mixture import SparseBlock
@@ -39,8 +40,8 @@ from ptir.params.source import ParamSource, stored_formats
 from ptir.runtime.gguf_encoder import as_written
 from ptir.runtime.gguf_linear import as_stored
 from ptir.runtime.gguf_tensors import Chosen, Progress, Written, floats, mixed, reported
+from ptir.runtime.gguf_text import name_of, text_metadata
 from ptir.runtime.load import Described, described, prepared
-from ptir.text import Tokenizer
 from ptir.types import DType
 from ptir.weights import WeightFormat
 
@@ -67,20 +68,14 @@ DERIVED: Final = {
     "use_parallel_residual": "parallel",
 }
 """Fields of a configuration, and what models call them when they are complete."""
-DIVIDED: Final = ("divided", "llama3")
+SCALED: Final = (DIVIDED, "llama3")
 """The scalings of positions that are divisors of frequencies in a file."""
 UNTURNED: Final = 1e30
 """What divides the frequency of a pair that does not rotate."""
-USES: Final = ("bos", "eos", "pad", "unk")
-"""Uses of single tokens that files say."""
-MASKS: Final = ("[MASK]", "<mask>")
-"""What a masked word is called where nothing says it."""
 FILE_TYPE: Final = "general.file_type"
 QUANTIZED_BY: Final = "general.quantization_version"
 OF_BLOCKS: Final = (FILE_TYPE, QUANTIZED_BY, "quantize.")
 """Beginnings of keys that tell how weights were quantized."""
-NO_VOCABULARY: Final = "no_vocab"
-"""The tokenizer of a file that has none; llama.cpp opens no file that leaves it out."""
 _CLOSE: Final = 1e-5
 
 
@@ -131,10 +126,10 @@ def save_gguf(
         **_kept(checkpoint, is_same),
         "general.architecture": architecture,
         "general.type": "model",
-        "general.name": _name(checkpoint),
+        "general.name": name_of(checkpoint),
         **architecture_metadata(architecture, layout, config, rope),
         **(_pooled(architecture, checkpoint, config) if layout.encodes else {}),
-        **_text(checkpoint, architecture, config, layout.encodes),
+        **text_metadata(checkpoint, architecture, config, layout.encodes),
     }
     kind = next(one.type for one in tensors if one.name == EMBEDDING)
     if mixture is not None:
@@ -263,7 +258,7 @@ def _factors(read: Described, rope: Mapping[str, Any] | None) -> Iterator[Outgoi
     if kind == "longrope":
         for field, name in LONGROPE.items():
             yield _numbers(name, rope[field])
-    if kind not in (*DIVIDED, PROPORTIONAL):
+    if kind not in (*SCALED, PROPORTIONAL):
         return
     found = _whole_rotation(_rotating(read.module.config)).frequencies
     size = 2 * len(found)
@@ -292,72 +287,6 @@ def _whole_rotation(config: Any) -> Any:
     windows = getattr(config, "windows", (None,) * len(config.rotations))
     pairs = [(one, window) for one, window in zip(config.rotations, windows, strict=True) if one]
     return next((one for one, window in pairs if window is None), pairs[0][0])
-
-
-def _name(checkpoint: Checkpoint) -> str:
-    held = checkpoint.tokenizer
-    said = (
-        held.vocabulary.metadata.get("general.name")
-        if isinstance(held, DescribedTokenizer)
-        else None
-    )
-    return said if isinstance(said, str) else checkpoint.path.stem
-
-
-def _text(
-    checkpoint: Checkpoint, architecture: str, config: Mapping[str, Any], encodes: bool
-) -> dict[str, Any]:
-    """The keys of the tokenizer; a GGUF file's as they are."""
-    held = checkpoint.tokenizer
-    if isinstance(held, DescribedTokenizer):
-        kept = held.vocabulary.metadata.items()
-        return {key: value for key, value in kept if key.startswith("tokenizer.")}
-    if held is None:
-        return {"tokenizer.ggml.model": NO_VOCABULARY}
-    from ptir.text.gguf_tokenizer.writing import described_tokenizer
-
-    if isinstance(held, BpeFiles):
-        held = Tokenizer.from_gpt2(held.vocab, held.merges).to_json()
-    if isinstance(held, WordFile):
-        held = Tokenizer.from_words(held.vocab, checkpoint.tokenizer_config).to_json()
-    found = described_tokenizer(
-        held,
-        int(config["vocab_size"]),
-        _ids(checkpoint, held, (*USES, "mask") if encodes else USES),
-        names={"general.architecture": architecture},
-        kinds=int(config.get("type_vocab_size") or 0) if encodes else None,
-    )
-    return found | _template(checkpoint)
-
-
-def _template(checkpoint: Checkpoint) -> dict[str, str]:
-    found = checkpoint.tokenizer_config.get("chat_template")
-    if isinstance(found, list):
-        named = {str(one["name"]): str(one["template"]) for one in found}
-        default = {CHAT_TEMPLATE: named.pop("default")} if "default" in named else {}
-        return default | {f"{CHAT_TEMPLATE}.{name}": one for name, one in named.items()}
-    return {CHAT_TEMPLATE: found} if isinstance(found, str) else {}
-
-
-def _ids(checkpoint: Checkpoint, text: str, uses: Sequence[str]) -> dict[str, int]:
-    """Single tokens by their use, as the folder's files say."""
-    from ptir.text.gguf_tokenizer.writing import ENDING
-
-    ends = eos_token_ids(checkpoint.config, checkpoint.generation_config)
-    if len(ends) > len(ENDING):
-        raise CheckpointError(f"{len(ends)} tokens end a text; GGUF files name {len(ENDING)}")
-    found = dict(zip(ENDING, ends, strict=False))
-    tokenizer = Tokenizer.from_json(text)
-    for use in uses:
-        said = checkpoint.tokenizer_config.get(f"{use}_token")
-        said = said.get("content") if isinstance(said, Mapping) else said
-        if use == "mask" and said is None:
-            said = next(filter(tokenizer.knows, MASKS), None)
-        if use not in found and isinstance(said, str) and tokenizer.knows(said):
-            found[use] = tokenizer.id_of(said)
-        elif use not in found and type(checkpoint.config.get(f"{use}_token_id")) is int:
-            found[use] = int(checkpoint.config[f"{use}_token_id"])
-    return found
 
 
 def _check(
@@ -405,11 +334,13 @@ def _alike(one: Any, other: Any) -> bool:
 
 
 def with_files(checkpoint: Checkpoint) -> Checkpoint:
-    """A GGUF file's checkpoint with its tokenizer as files; any other as it is.
+    """A GGUF file's checkpoint with its tokenizer as files and rotations that others know.
 
-    Warns where the described tokenizer cannot be saved and there is none beside the file.
+    Any other is as it is. Warns where the described tokenizer cannot be saved and there is none
+    beside the file.
     """
     held = checkpoint.tokenizer
+    checkpoint = replace(checkpoint, config=portable(checkpoint.config))
     if not isinstance(held, DescribedTokenizer):
         return checkpoint
     from ptir.text.gguf_tokenizer import tokenizer_of

@@ -150,6 +150,29 @@ class Tokenizer:
         """Number of tokens, added ones included."""
         return self._inner.get_vocab_size(with_added_tokens=True)
 
+    def added_tokens(self) -> dict[int, dict[str, bool]]:
+        """The tokens that are found in a text before it is split, by id, and how they are found.
+
+        ``single_word``, ``lstrip`` and ``rstrip`` as the library has them; ``normalized`` holds
+        only where that changes what is found.
+        """
+        normalizer = self._inner.normalizer
+
+        def changed(name: str) -> bool:
+            return normalizer is not None and (
+                "▁" in name or normalizer.normalize_str(name) != name
+            )
+
+        return {
+            index: {
+                "single_word": one.single_word,
+                "lstrip": one.lstrip,
+                "rstrip": one.rstrip,
+                "normalized": one.normalized and changed(one.content),
+            }
+            for index, one in self._inner.get_added_tokens_decoder().items()
+        }
+
     def encode(
         self, text: str, *, add_special_tokens: bool = True, quoted: Sequence[range] = ()
     ) -> list[int]:

@@ -16,6 +16,7 @@ from ptir.checkpoint.gguf.pooling import sentence_texts
 from ptir.checkpoint.gguf.source import GgufSource
 from ptir.checkpoint.gguf.splits import TOKENS, GgufModel
 from ptir.errors import CheckpointError
+from ptir.models.divisors import DIVIDED
 from ptir.models.fields import FIELDS
 from ptir.models.rotation import FULL, PROPORTIONAL
 
@@ -105,7 +106,7 @@ def _divide(model: GgufModel, config: dict[str, Any]) -> None:
         return
     factor = rope.get("factor", 1.0)
     config["rope_parameters"] = {
-        "rope_type": "divided",
+        "rope_type": DIVIDED,
         "rope_theta": rope["rope_theta"],
         "divisors": [factor * one for one in found],
     }

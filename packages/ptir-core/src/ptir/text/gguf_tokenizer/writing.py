@@ -1,14 +1,15 @@
 """The metadata of a GGUF file that describes a tokenizer: what reading makes one of again.
 
-Byte-level BPE whose rule of splitting is a row of ``ROWS``, BERT's WordPiece and SentencePiece's
-unigrams can be described. What is described is read back and must give the same ids, or it is
-refused.
+Byte-level BPE whose rule of splitting is a row of ``ROWS``, BPE over a text whose spaces are ``▁``,
+BERT's WordPiece and SentencePiece's unigrams can be described. What is described is read back and
+must give the same ids, or it is refused.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Final
 
 from ptir.checkpoint.json_text import parse_json_object
@@ -18,6 +19,12 @@ from ptir.text.gguf_tokenizer.charsmap import CHARSMAP
 from ptir.text.gguf_tokenizer.fields import PREFIX
 from ptir.text.gguf_tokenizer.merges import MERGES, SCORES
 from ptir.text.gguf_tokenizer.pre_tokenizers import GPT2, ROWS, PreTokenizer
+from ptir.text.gguf_tokenizer.sentencepiece import (
+    ADVICE,
+    described_merges,
+    merges_spaces,
+    refuse,
+)
 from ptir.text.gguf_tokenizer.special import KEYS
 from ptir.text.gguf_tokenizer.vocabulary import SPACE, TOKENS, TYPES, TokenType
 from ptir.text.tokenizer import Tokenizer
@@ -31,7 +38,6 @@ PROBES: Final = (
     "def f(x): return {x['a']: 0x1F} # ...!!!\u00a0\u3000x",
 )
 """Texts whose ids must be the same of the described tokenizer."""
-_ADVICE: Final = "convert to a folder or to a .safetensors file, which carry any tokenizer"
 
 
 def described_tokenizer(
@@ -41,21 +47,33 @@ def described_tokenizer(
     *,
     names: Mapping[str, str] | None = None,
     kinds: int | None = None,
+    model_file: Path | None = None,
 ) -> dict[str, Any]:
     """The metadata that describes a ``tokenizer.json``, for a model with so many ids.
 
     ``ids`` are single tokens by their use (``bos``, ``eos``, ``pad`` and so on), ``names`` the
-    file's other keys that tokenizers depend on. An encoder of text gives the number of ``kinds``
-    of tokens that it tells apart, and pairs of texts are described too. Raises ``CheckpointError``
+    file's other keys that tokenizers depend on, ``model_file`` the ``tokenizer.model`` beside it,
+    whose scores merges of SentencePiece have. An encoder of text gives the number of ``kinds`` of
+    tokens that it tells apart, and pairs of texts are described too. Raises ``CheckpointError``
     for a tokenizer that GGUF files cannot describe.
     """
     given, whole = Tokenizer.from_json(text), parse_json_object(text, "tokenizer.json")
-    describe = _KINDS.get(str(whole.get("model", {}).get("type", "BPE")), _byte_level)
-    metadata = {**describe(whole, vocabulary), **_around(given, dict(ids))}
+    names = names or {}
+    kind = str(whole.get("model", {}).get("type", "BPE"))
+    spaced = kind == "BPE" and merges_spaces(whole)
+    if spaced:
+        architecture = names.get("general.architecture", "")
+        found = described_merges(whole, _tokens(whole, vocabulary), architecture, model_file)
+    else:
+        found = _KINDS.get(kind, _byte_level)(whole, vocabulary)
+    metadata = {**found, **_around(given, dict(ids))}
     if kinds is not None:
         metadata[f"{PREFIX}token_type_count"] = max(kinds, 1)
         metadata |= _separator(given)
-    _check(given, {**metadata, **(names or {})}, kinds)
+    again = tokenizer_of({**metadata, **names}).tokenizer
+    if spaced:
+        _check_added(given, again, found[TYPES].tolist())
+    _check(given, again, metadata, kinds)
     return metadata
 
 
@@ -75,7 +93,7 @@ def _word_piece(whole: Mapping[str, Any], vocabulary: int) -> dict[str, Any]:
     for key in ("clean_text", "handle_chinese_chars"):
         if normalizer.get(key, True) is False:
             raise CheckpointError(
-                f"tokenizer.json: {key} false of WordPiece is nothing that files say: {_ADVICE}"
+                f"tokenizer.json: {key} false of WordPiece is nothing that files say: {ADVICE}"
             )
     lower = bool(normalizer.get("lowercase", False))
     strip = normalizer.get("strip_accents")
@@ -186,7 +204,7 @@ def _around(given: Tokenizer, ids: dict[str, int]) -> dict[str, Any]:
     if len(front) > 1 or len(back) > 1:
         raise CheckpointError(
             f"tokenizer.json: puts the tokens {front} in front of a text and {back} behind it;"
-            f" GGUF files have one each: {_ADVICE}"
+            f" GGUF files have one each: {ADVICE}"
         )
     if front:
         ids["bos"] = front[0]
@@ -212,7 +230,7 @@ def _row(whole: Mapping[str, Any]) -> PreTokenizer:
     raise CheckpointError(
         f"tokenizer.json: {kind} with this way of splitting text is none that GGUF files are"
         " written with here (byte-level BPE by a rule that has a name is, and so are WordPiece and"
-        f" unigrams): {_ADVICE}"
+        f" unigrams): {ADVICE}"
     )
 
 
@@ -242,9 +260,41 @@ def _composes(given: Any) -> bool | None:
     return True if given == {"type": "NFC"} else None
 
 
-def _check(given: Tokenizer, metadata: Mapping[str, Any], kinds: int | None) -> None:
+def _check_added(given: Tokenizer, again: Tokenizer, types: Sequence[int]) -> None:
+    """Refuse where other tokens are found before text is merged, or are found otherwise."""
+    one, other = given.added_tokens(), again.added_tokens()
+    one = {index: how for index, how in one.items() if types[index] != TokenType.NORMAL}
+    for index in sorted({*one, *other}):
+        wanted, found = (each.get(index, {}) for each in (one, other))
+        token = given.token(index)
+        if not wanted or not found:
+            told = "is found in a text as it stands" if found else "is merged of a text"
+            refuse(
+                f"token {json.dumps(token)} ({index})",
+                f"{told} as a GGUF file describes it, and otherwise by its own",
+            )
+        for field in wanted:
+            if wanted[field] != found[field]:
+                refuse(
+                    f"added token {json.dumps(token)} with {field} {str(wanted[field]).lower()}",
+                    f"a GGUF file says {str(found[field]).lower()}: {_STRIPPED[field]}",
+                )
+
+
+_STRIPPED: Final = {
+    "single_word": "nothing there says it of a token",
+    "normalized": "nothing there says it of a token, and this one is changed",
+    "lstrip": "only of models known by name some tokens take white space",
+    "rstrip": "only of models known by name, such as phi-3, tokens take white space; a file has the"
+    " name of the folder",
+}
+"""By field of an added token: why a file says no other."""
+
+
+def _check(
+    given: Tokenizer, again: Tokenizer, metadata: Mapping[str, Any], kinds: int | None
+) -> None:
     """Refuse what gives other ids when it is read back, and for an encoder other kinds."""
-    again = tokenizer_of(metadata).tokenizer
     mask = metadata.get(PREFIX + KEYS["mask"][0])
     masked = () if mask is None else (f"Paris is the {given.token(mask)} of France.",)
     for probe in (*PROBES, *masked):
@@ -252,7 +302,7 @@ def _check(given: Tokenizer, metadata: Mapping[str, Any], kinds: int | None) -> 
         if found != wanted:
             raise CheckpointError(
                 f"tokenizer.json: as a GGUF file describes it {json.dumps(probe)} has other ids"
-                f" ({found[:8]} for {wanted[:8]}): {_ADVICE}"
+                f" ({found[:8]} for {wanted[:8]}): {ADVICE}"
             )
     if kinds is None:
         return
@@ -260,5 +310,5 @@ def _check(given: Tokenizer, metadata: Mapping[str, Any], kinds: int | None) -> 
     if one.ids != other.ids or (kinds > 1 and one.kinds != other.kinds):
         raise CheckpointError(
             "tokenizer.json: as a GGUF file describes it two texts that are read together have"
-            f" other marks than with it: {_ADVICE}"
+            f" other marks than with it: {ADVICE}"
         )
