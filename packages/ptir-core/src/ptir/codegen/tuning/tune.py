@@ -41,6 +41,7 @@ CANDIDATES: Final[Changes] = (
     tuple({"accumulators": n} for n in (1, 2, 4, 8)),
     tuple({"prefetch_bytes": n} for n in (0, 4096, 8192, 16384)),
     tuple({"quantized_prefetch_bytes": n} for n in (0, 4096, 8192, 16384)),
+    tuple({"register_entries": n} for n in (1, 512, 1024, 2048)),
     tuple({"workgroups_per_unit": n} for n in (1, 2, 4, 8)),
 )
 """What is tried, one line after the other, each on top of the best so far."""
