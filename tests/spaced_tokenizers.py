@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -100,3 +102,18 @@ def marks(style: str) -> tuple[str, ...]:
         "gemma": ("<bos>", "<end_of_turn>", "<td>", "<unk>"),
         "phi": ("<s>", "<|user|>", "<|end|> ", "</s>\n", "<|endoftext|>"),
     }.get(style, ("<s>", "</s>", "<unk>"))
+
+
+def joined(text: str, scores: Mapping[str, float]) -> list[str]:
+    """SentencePiece's rule, slow and short: of neighbours that are a token the best score first.
+
+    Of equal ones it is the leftmost.
+    """
+    parts = list(text)
+    while True:
+        pairs = enumerate(itertools.pairwise(parts))
+        found = [(-scores[a + b], at) for at, (a, b) in pairs if a + b in scores]
+        if not found:
+            return parts
+        at = min(found)[1]
+        parts[at : at + 2] = ["".join(parts[at : at + 2])]

@@ -8,14 +8,12 @@ unfair where there is AVX-512. From its sources: the archive of 0.1.5 lacks ``co
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
-from typing import Any
 
-from measuring.llama import SILENT, bytes_per_token
+from measuring.llama import SILENT, Llama, bytes_per_token
 
 
-class IkLlama:
+class IkLlama(Llama):
     """One file, repacked while it loads, with flash attention and the default cache (f16)."""
 
     def __init__(self, path: Path, threads: int, context: int = 1024) -> None:
@@ -55,25 +53,6 @@ class IkLlama:
         self._api.llama_kv_cache_clear(self._context)
         self._held = 0
 
-    def prefill(self, tokens: list[int]) -> float:
-        """Seconds for a prompt, up to the logits of the last token."""
-        self._clear()
-        began = time.perf_counter()
-        self._evaluate(tokens)
-        return time.perf_counter() - began
-
-    def begin(self, token: int) -> None:
-        """Start a sequence of one token, which ``decode`` continues."""
-        self._clear()
-        self._evaluate([token])
-
-    def decode(self, tokens: list[int]) -> float:
-        """Seconds for evaluating the tokens one by one."""
-        began = time.perf_counter()
-        for token in tokens:
-            self._evaluate([token])
-        return time.perf_counter() - began
-
     def logits(self, tokens: list[int]) -> list[float]:
         """The logits after the last token, to see that the file holds our model."""
         self._clear()
@@ -81,7 +60,3 @@ class IkLlama:
         size = self._api.llama_vocab_n_tokens(self._api.llama_model_get_vocab(self._model))
         found = self._api.llama_get_logits_ith(self._context, len(tokens) - 1)
         return [float(found[place]) for place in range(size)]
-
-    def facts(self) -> dict[str, Any]:
-        """The weights that one token reads: all but the table of positions."""
-        return {"weight_bytes": self._bytes}

@@ -80,6 +80,7 @@ def test_registers_and_a_table_give_the_same_bits(
     if not dialect.permutes_bytes:
         pytest.skip("the processor does not permute bytes")
     words: list[Any] = []
+    counts = []
     word = GridWords.word
 
     def noted(*given: Any) -> Any:
@@ -93,6 +94,7 @@ def test_registers_and_a_table_give_the_same_bits(
         monkeypatch.setattr(dialect, "permutes_bytes", permutes)
         PLANS.clear()
         found.append(product(c, name, x))
-        assert words and all(words), "the kernel looks in no register, or not everywhere"
+        counts.append(len(words))
+    assert all(words) and 0 < counts[0] == counts[1], "words of registers, where they are there"
     PLANS.clear()
     np.testing.assert_array_equal(*found)

@@ -192,7 +192,7 @@ def test_an_existing_file_is_kept(tmp_path: Path) -> None:
 def test_a_model_without_a_tokenizer_says_so_as_llama_cpp_wants_it(tmp_path: Path) -> None:
     checkpoint = open_checkpoint(llama_folder(tmp_path))
     path = save_gguf(checkpoint, tmp_path / "m.gguf")
-    field = gguf.gguf.GGUFReader(path).get_field("tokenizer.ggml.model")
+    field = gguf.GGUFReader(path).get_field("tokenizer.ggml.model")
     assert field is not None and field.contents() == "no_vocab"
     with pytest.raises(UsageError, match=r"has no tokenizer.*--tokens"):
         ptir.load_model(path, backend=REF).generate("text", max_tokens=1)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import itertools
 import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -24,7 +23,7 @@ from ptir.text.gguf_tokenizer import tokenizer_of
 from ptir.text.gguf_tokenizer.model_file import piece_scores
 from ptir.text.gguf_tokenizer.vocabulary import TokenType
 from ptir.text.gguf_tokenizer.writing import described_tokenizer
-from spaced_tokenizers import BYTES, marks, trained
+from spaced_tokenizers import BYTES, joined, marks, trained
 
 NAMES = {"phi": {"general.name": "Phi-3-mini"}}
 STYLES = ("llama", "gemma", "phi", "unknown")
@@ -151,18 +150,6 @@ def spaced(tokens: list[str], merges: list[list[str]], **model: Any) -> dict[str
 def added(index: int, content: str, **how: Any) -> dict[str, Any]:
     flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
     return {"id": index, "content": content, "special": True, **flags, **how}
-
-
-def joined(text: str, scores: Mapping[str, float]) -> list[str]:
-    """llama.cpp's rule: of all neighbours that are a token, the best score, the leftmost first."""
-    parts = list(text)
-    while True:
-        pairs = enumerate(itertools.pairwise(parts))
-        found = [(-scores[a + b], at) for at, (a, b) in pairs if a + b in scores]
-        if not found:
-            return parts
-        at = min(found)[1]
-        parts[at : at + 2] = ["".join(parts[at : at + 2])]
 
 
 @settings(max_examples=250, deadline=None)
@@ -295,6 +282,16 @@ def test_scores_are_counted_as_sentencepiece_counts_them(tmp_path: Path) -> None
             assert again.encode(line) == own.encode(line)
 
 
+def rescored(proto: bytes, scores: Mapping[str, float]) -> bytes:
+    """A ``tokenizer.model`` with other scores of some pieces."""
+    found = bytearray(proto)
+    for piece, score in scores.items():
+        text = piece.encode()
+        at = found.index(bytes([10, len(text)]) + text + b"\x15") + len(text) + 3
+        found[at : at + 4] = np.float32(score).tobytes()
+    return bytes(found)
+
+
 def test_scores_are_those_of_the_tokenizer_model_beside(tmp_path: Path) -> None:
     own = by_sentencepiece()
     proto, path = own.serialized_model_proto(), tmp_path / "tokenizer.model"
@@ -305,14 +302,14 @@ def test_scores_are_those_of_the_tokenizer_model_beside(tmp_path: Path) -> None:
         for index in range(own.get_piece_size())
         if not own.is_byte(index) and index > 2
     }
-    halved = bytearray(proto)  # scores of its own, by which the same is made first
-    for piece, score in pieces.items():
-        text = piece.encode()
-        at = halved.index(bytes([10, len(text)]) + text + b"\x15") + len(text) + 3
-        halved[at : at + 4] = np.float32(score / 2 - 7).tobytes()
-    path.write_bytes(halved)
+    path.write_bytes(rescored(proto, {one: score / 2 - 7 for one, score in pieces.items()}))
     found = described(json.dumps(as_json(own)), model_file=path)
     assert found[SCORES][-1] == own.get_score(own.get_piece_size() - 1) / 2 - 7
+    path.write_bytes(rescored(proto, {"▁t": pieces["▁a"]}))  # merges alone tell them apart
+    tied = described(json.dumps(as_json(own)), model_file=path)
+    assert tied[SCORES][3:].tolist() == [
+        own.get_score(index) for index in range(3, own.get_piece_size())
+    ]
     whole = as_json(own)
     whole["model"]["merges"].reverse()
     with pytest.raises(CheckpointError, match=r"tokenizer\.model beside it scores them"):

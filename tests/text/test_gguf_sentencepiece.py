@@ -1,6 +1,5 @@
 """SentencePiece's tokenizers from GGUF metadata: ids of SentencePiece itself."""
 
-import itertools
 import random
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -17,6 +16,7 @@ from ptir.text.gguf_tokenizer import tokenizer_of
 from ptir.text.gguf_tokenizer.charsmap import CHARSMAP, charsmap_of
 from ptir.text.gguf_tokenizer.merges import scored_merges
 from ptir.text.gguf_tokenizer.vocabulary import TokenType, Vocabulary
+from spaced_tokenizers import joined
 
 PLAIN: Mapping[str, Any] = {
     "normalization_rule_name": "identity",
@@ -147,19 +147,6 @@ def test_a_space_is_put_in_front_of_every_text_between_special_tokens() -> None:
     one = built.encode("one", add_special_tokens=False)
     assert built.encode("one</s>one") == [own.bos_id(), *one, own.eos_id(), *one]
     assert one == own.encode("one")
-
-
-def joined(text: str, scores: Mapping[str, float]) -> list[str]:
-    """SentencePiece's rule, as slow as it is short: of all neighbours that are a token, the best
-    score, the leftmost first."""
-    parts = list(text)
-    while True:
-        pairs = enumerate(itertools.pairwise(parts))
-        found = [(-scores[a + b], at) for at, (a, b) in pairs if a + b in scores]
-        if not found:
-            return parts
-        at = min(found)[1]
-        parts[at : at + 2] = ["".join(parts[at : at + 2])]
 
 
 def random_vocabulary(rng: random.Random, distinct: int) -> tuple[Vocabulary, list[float]]:

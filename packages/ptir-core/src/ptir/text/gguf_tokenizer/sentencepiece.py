@@ -276,7 +276,7 @@ def _scores(
     order: Mapping[str, int],
     pieces: Mapping[str, float],
 ) -> list[float]:
-    """The ``pieces``' scores if all that is merged has one, or as SentencePiece counts them.
+    """The ``pieces``' scores where they say the order of merges, or as SentencePiece counts them.
 
     It counts merges from 0 downwards, and then single characters.
     """
@@ -285,8 +285,7 @@ def _scores(
     single = [one for one in tokens if one not in order and kinds[one] in _PIECES]
     lowest = min(pieces.values(), default=0.0) - 1
     known = [token for token in merged if token in pieces]
-    _check_pieces(known, pieces)
-    if not pieces or len(known) < len(merged):
+    if not (_in_order(known, pieces) and pieces and len(known) == len(merged)):
         pieces = {token: -float(number) for number, token in enumerate([*merged, *single])}
     return [
         pieces.get(token, lowest) if kinds[token] in _PIECES else _OTHERS.get(kinds[token], ADDED)
@@ -298,8 +297,12 @@ _PIECES: Final = (TokenType.NORMAL, TokenType.UNUSED)
 _OTHERS: Final = {TokenType.BYTE: 0.0}
 
 
-def _check_pieces(merged: list[str], pieces: Mapping[str, float]) -> None:
-    """Refuse scores of a ``tokenizer.model`` by which other tokens are made first."""
+def _in_order(merged: list[str], pieces: Mapping[str, float]) -> bool:
+    """Whether no two scores are equal, but for runs of one character, the longest first.
+
+    Refuses scores of a ``tokenizer.model`` by which other tokens are made first.
+    """
+    distinct = True
     for one, other in pairwise(merged):
         if pieces[one] < pieces[other]:
             refuse(
@@ -308,3 +311,6 @@ def _check_pieces(merged: list[str], pieces: Mapping[str, float]) -> None:
                 f" {pieces[other]:g}, so they are not of one tokenizer",
                 "take the file away that is not this model's",
             )
+        runs = len({*one, *other}) == 1 and len(one) > len(other)
+        distinct = distinct and (runs or pieces[one] > pieces[other])
+    return distinct
