@@ -41,7 +41,7 @@ class Case:
 
     config: dict[str, Any]
     encode: Callable[[np.random.Generator, int, int], tuple[Arrays, Any]]
-    words: bool = True
+    words: bool | None = True
     key: str = "quantization_config"
 
 
@@ -327,9 +327,7 @@ CASES: dict[str, Case] = {
         words=False,
     ),
     "ct-int4-f32-middle": Case(
-        ct("pack-quantized", 4, "group", **GROUP),
-        pack_quantized(4, dtype=np.float32),
-        words=False,
+        ct("pack-quantized", 4, "group", **GROUP), pack_quantized(4, dtype=np.float32)
     ),
     "ct-int8-packed": Case(ct("pack-quantized", 8, "channel"), pack_quantized(8, group=-1)),
     "ct-int8": Case(ct("int-quantized", 8, "channel"), int_quantized()),
@@ -343,35 +341,30 @@ CASES: dict[str, Case] = {
         words=False,
     ),
     "ct-fp8": Case(
-        ct("float-quantized", 8, "channel"),
-        fp8("weight_scale", None, ml_dtypes.bfloat16),
-        words=False,
+        ct("float-quantized", 8, "channel"), fp8("weight_scale", None, ml_dtypes.bfloat16)
     ),
-    "ct-fp8-tensor": Case(
-        ct("float-quantized", 8, "tensor"), fp8("weight_scale", (0, 0)), words=False
-    ),
+    "ct-fp8-tensor": Case(ct("float-quantized", 8, "tensor"), fp8("weight_scale", (0, 0))),
     "ct-fp8-blocks": Case(
         ct("float-quantized", 8, "block", block_structure=[128, 128]),
         fp8("weight_scale", (128, 128)),
-        words=False,
     ),
-    "ct-nvfp4": Case(
-        ct("nvfp4-pack-quantized", 4, "tensor_group", group_size=16), nvfp4, words=False
-    ),
-    "bnb-nf4": Case(BNB, four("nf4"), words=False),
-    "bnb-nf4-nested": Case(BNB, four("nf4", nested=True), words=False),
+    "ct-nvfp4": Case(ct("nvfp4-pack-quantized", 4, "tensor_group", group_size=16), nvfp4),
+    "bnb-nf4": Case(BNB, four("nf4", block=32)),
+    "bnb-nf4-nested": Case(BNB, four("nf4", block=32, nested=True)),
+    "bnb-nf4-across": Case(BNB, four("nf4", nested=True), words=None),
     "bnb-nf4-long": Case(BNB, four("nf4", block=4096), words=False),
-    "bnb-fp4": Case(BNB, four("fp4"), words=False),
-    "bnb-int8": Case(BNB, int8, words=False),
+    "bnb-fp4": Case(BNB, four("fp4", block=32)),
+    "bnb-int8": Case(BNB, int8),
     "fp8-blocks": Case(
-        {**FP8, "weight_block_size": [128, 128]}, fp8("weight_scale_inv", (128, 128)), words=False
+        {**FP8, "weight_block_size": [128, 128]}, fp8("weight_scale_inv", (128, 128))
     ),
-    "fp8-tensor": Case(FP8, fp8("weight_scale", (0, 0)), words=False),
-    "fp8-output": Case(
-        {"quant_method": "fbgemm_fp8"}, fp8("weight_scale", None, e5=True), words=False
-    ),
+    "fp8-tensor": Case(FP8, fp8("weight_scale", (0, 0))),
+    "fp8-output": Case({"quant_method": "fbgemm_fp8"}, fp8("weight_scale", None, e5=True)),
 }
-"""By a name of ours: what is said, and how it is stored. ``words``: products read it as words."""
+"""By a name of ours: what is said, and how it is stored.
+
+``words``: products read it as words; None: some do, and some are blocks that go on in the next row.
+"""
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,9 @@ import pytest
 from ptir.codegen.expressions.expr import Apply, Const, Coordinate, Expr, Load, substitute, walk
 from ptir.codegen.expressions.index import Axis, Index, axis, number
 from ptir.codegen.weights.panels import LANES, Panels
-from ptir.codegen.weights.quantized import Quantized, deinterleaved
+from ptir.codegen.weights.quantized import Quantized
 from ptir.codegen.weights.values import fused_value_at, value_at
+from ptir.codegen.weights.word_bytes import deinterleaved
 from ptir.errors import UnsupportedError
 from ptir.types import F32, U8, U32, U64
 from ptir.weights import FORMATS, FusedFormat, StoredArray, WeightFormat, affine

@@ -9,20 +9,24 @@ from hypothesis import strategies as st
 from weight_arrays import as_written, random_arrays
 
 from ptir.capture.creation import tensor
+from ptir.checkpoint.quantized import records
 from ptir.errors import CheckpointError
 from ptir.ops.numerics.quantized import dequantize, unpack_vectors
 from ptir.params.packed import PackedSource, part_name
 from ptir.params.source import Array, Counters
 from ptir.runtime.held import in_words
-from ptir.types import F32, TensorType
+from ptir.types import DTYPES, F16, F32, I8, TensorType
 from ptir.weights import FORMATS, WeightFormat
 from ptir.weights.affine_form import SUPER, AffineForm, affine_arrays, affine_form
 from ptir.weights.decode import decode
+from ptir.weights.formats import NF4, OTHERS
 from ptir.weights.gguf import GGUF
+from ptir.weights.tables import has_floats
 from ptir.weights.vectors import Fifths
 from ptir.weights.words import BITS
 
 each_format = pytest.mark.parametrize("name", [one.name for one in GGUF])
+every_form = pytest.mark.parametrize("name", [one.name for one in (*GGUF, *OTHERS)])
 
 
 def form_of(name: str) -> AffineForm:
@@ -76,14 +80,15 @@ def dense(form: AffineForm, arrays: dict[str, Array]) -> Array:
     return np.asarray(dequantize(words, scale, minimum, **how))
 
 
-@each_format
+@every_form
 @settings(max_examples=15, deadline=None)
 @given(seed=st.integers(0, 2**32 - 1), outputs=st.integers(1, 3), blocks=st.integers(1, 3))
 def test_no_number_changes(name: str, seed: int, outputs: int, blocks: int) -> None:
     """Also where a scale is f16 and is multiplied with the zero point as such, if that fits."""
     form, rng = form_of(name), np.random.default_rng(seed)
     arrays = random_arrays(form.format, outputs, blocks, rng)
-    arrays["blocks"] = as_written(form.format, arrays["blocks"])
+    if "blocks" in arrays:
+        arrays["blocks"] = as_written(form.format, arrays["blocks"])
     with np.errstate(all="ignore"):
         found, wanted = affine_arrays(form, arrays), decode(form.format, arrays)
         refused = np.abs(group_floats(form, found, "scale")) > form.largest_scale
@@ -120,12 +125,13 @@ def test_no_more_is_held_than_is_stored(name: str) -> None:
     assert form.held_bits <= form.format.stored_bits * most
 
 
-@each_format
+@every_form
 def test_the_weight_of_a_model_has_the_numbers_of_the_file(name: str) -> None:
     """From the form's arrays to the dense weight, along either axis."""
     form = form_of(name)
     arrays = random_arrays(form.format, 3, 2, np.random.default_rng(7))
-    arrays["blocks"] = as_written(form.format, arrays["blocks"])
+    if "blocks" in arrays:
+        arrays["blocks"] = as_written(form.format, arrays["blocks"])
     found, wanted = affine_arrays(form, arrays), decode(form.format, arrays)
     fits = ~np.repeat(
         np.abs(group_floats(form, found, "scale")) > form.largest_scale, form.group, axis=1
@@ -137,10 +143,24 @@ def test_the_weight_of_a_model_has_the_numbers_of_the_file(name: str) -> None:
         np.testing.assert_array_equal(got[fits], wanted[fits])
 
 
-def test_what_is_packed_already_and_codes_that_are_not_whole_have_no_form() -> None:
-    assert {n for n, one in FORMATS.items() if affine_form(one) is None} == {
-        *("int4", "int8", "nf4", "mxfp4", "f8e4m3", "f8e5m2", "f8e4m3-blocks")
+def test_what_is_packed_already_has_no_form() -> None:
+    assert {n for n, one in FORMATS.items() if affine_form(one) is None} == {"int4", "int8"}
+
+
+def test_codes_of_floats_stay_and_a_table_says_the_numbers() -> None:
+    tables = {n: form.table for n, one in FORMATS.items() if (form := affine_form(one))}
+    assert {n: t for n, t in tables.items() if has_floats(t)} == {
+        "nf4": NF4.values,
+        "mxfp4": (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
+        + (-0.0, -0.5, -1.0, -1.5, -2.0, -3.0, -4.0, -6.0),
+        "f8e4m3": DTYPES["f8e4m3fn"],
+        "f8e5m2": DTYPES["f8e5m2"],
+        "f8e4m3-blocks": DTYPES["f8e4m3fn"],
     }
+    by = records.shared(8, 256, 256)
+    assert affine_form(records.signed_bytes("ct", by, F32, zeros=False)).table == I8
+    assert affine_form(records.signed_bytes("ct", by, F32, zeros=True)) is None
+    assert affine_form(records.signed_bytes("ct", by, F16, zeros=False)).table is None
 
 
 class Blocks:

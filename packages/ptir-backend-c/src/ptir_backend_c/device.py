@@ -203,7 +203,7 @@ class CDevice(AddressedDevice):
         self.dialect = PlainC()
         if not compiler.is_native:
             self.dialect.dots = frozenset()
-            self.dialect.permutes_bytes = False
+            self.dialect.permutes_bytes = self.dialect.permutes_words = False
         self.traits = Traits(
             compute_units=threads,
             has_f64=True,

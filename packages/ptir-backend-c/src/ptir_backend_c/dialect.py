@@ -41,7 +41,7 @@ CALL: Final = "{op}_{v}{result}({args})"
 CALLED: Final = (
     *("select", "max", "min", "splat", "by_power", "table_bytes"),
     *("dot_bytes", "dot_signed_bytes", "dot_bf16"),
-    *("permute_bytes", "select_bytes", "bit_fields", "negate_bytes"),
+    *("permute_bytes", "select_bytes", "bit_fields", "negate_bytes", "table_words"),
 )
 """Ops on vectors that are functions of the prelude under their own name."""
 BOTH: Final[dict[str, Spelling]] = {
@@ -90,6 +90,7 @@ class PlainC(CLike):
     def __init__(self) -> None:
         self.dots = processor.dots()
         self.permutes_bytes = processor.permutes_bytes()
+        self.permutes_words = processor.permutes_words()
 
     def reduce_lanes(self, op: str, dtype: DType, text: str) -> str | None:
         """``fold_add_vf32`` and others of folds.h, half of the lanes with the other half."""

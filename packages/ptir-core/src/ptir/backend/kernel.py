@@ -158,6 +158,8 @@ class Language(ABC):
     permutes_bytes: bool = False
     """Whether wide words have instructions that move bytes across lanes and bits within words:
     ``permute_bytes`` and the other ops that ``codegen.expressions.expr`` lists beside it."""
+    permutes_words: bool = False
+    """Whether an instruction takes words out of a wide one by number: ``table_words``."""
     no_unroll: str = ""
     """What stands in front of a loop that the compiler must not unroll."""
     lacks: frozenset[str] = frozenset()

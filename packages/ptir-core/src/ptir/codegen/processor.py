@@ -36,6 +36,11 @@ def permutes_bytes() -> bool:
     return {*facts().get("flags", "").split()} >= PERMUTES
 
 
+def permutes_words() -> bool:
+    """Whether this processor permutes the words of vectors of 512 bits."""
+    return "avx512f" in facts().get("flags", "").split()
+
+
 def class_of(lanes: int) -> str:
     """The row of ``tiles.TILES`` for vectors of so many f32 on this processor."""
     found = WIDTHS.get(lanes, "cpu-neon")

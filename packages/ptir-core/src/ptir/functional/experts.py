@@ -11,9 +11,10 @@ from ptir.functional.arrays import arange, take
 from ptir.functional.check import STORAGE, Checked
 from ptir.functional.define import composite, functional
 from ptir.functional.linear import QuantizedWeight, Weight, portable_linear
-from ptir.functional.quantized import dequantize, require_words
+from ptir.functional.quantized import dequantize, listed, require_words
 from ptir.functional.softmax import softmax
-from ptir.types import F32
+from ptir.types import F32, DType
+from ptir.weights.tables import Table
 
 
 def router(
@@ -98,7 +99,7 @@ def _quantized_expert_linear(
     experts: int,
     bits: int,
     group: int,
-    table: tuple[int, ...] | None = None,
+    table: Table | None = None,
 ) -> Tensor:
     how: dict[str, Any] = {"bits": bits, "group": group, "table": table}
     choice = _Choice(x, chosen, experts)
@@ -138,7 +139,7 @@ def quantized_expert_linear(
     experts: int,
     bits: int,
     group: int,
-    table: Sequence[int] | None = None,
+    table: Sequence[float] | DType | None = None,
 ) -> Tensor:
     """``expert_linear`` whose weights are quantized along their inputs, as ``quantized_linear`` is.
 
@@ -152,7 +153,7 @@ def quantized_expert_linear(
     _require_experts(checked, "words", experts)
     require_words(checked, "I", bits, group)
     how: dict[str, Any] = {"experts": experts, "bits": bits, "group": group}
-    how["table"] = None if table is None else tuple(table)
+    how["table"] = listed(table)
     return composite("quantized_expert_linear", *operands.values(), chosen, **how)
 
 

@@ -14,6 +14,7 @@ from ptir.functional.quantized import quantized_linear
 from ptir.ir.attributes import Attributes
 from ptir.ops.record import literal, type_error
 from ptir.types import F32, U32, TensorType
+from ptir.weights.tables import Table
 from ptir.weights.vectors import DIGITS, FIFTHS_GROUP, FIFTHS_WORDS, Fifths, Vectors
 from ptir.weights.words import NIBBLES, ODD_NIBBLES
 
@@ -25,8 +26,8 @@ class QuantizedWeight:
     Groups lie along ``axis``. Scales are floats; or whole numbers, each times a float that several
     groups share, ``super_scale``. All are times ``factor``, and an element is for ``sharing``
     groups. With the ``code`` ``NIBBLES`` minima are in the upper halves of the scales' bytes.
-    Values are numbers, or places in a ``table`` of numbers. The bias of a group is its ``minimum``,
-    held as its scale is, or without one its scale times ``-zero``.
+    Values are numbers, or stand for what a ``table`` says (``ptir.weights.tables``). The bias of a
+    group is its ``minimum``, held as its scale is, or without one its scale times ``-zero``.
 
     With ``vectors`` the words hold codes that stand for several values of 8 bits each, negated
     about the zero point where a bit of ``signs`` is set.
@@ -38,7 +39,7 @@ class QuantizedWeight:
     bits: int
     group: int
     zero: int
-    table: tuple[int, ...] | None = None
+    table: Table | None = None
     minimum: Tensor | None = None
     super_scale: Tensor | None = None
     super_minimum: Tensor | None = None

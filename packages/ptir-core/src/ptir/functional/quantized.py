@@ -11,6 +11,7 @@ from ptir.functional.define import composite, functional
 from ptir.ops.record import type_error
 from ptir.types import F32, DType
 from ptir.types import dtype as dtype_named
+from ptir.weights.tables import Table
 from ptir.weights.words import BITS, BITS_IN_WORDS, greatest, words_for
 
 
@@ -52,16 +53,21 @@ def dequantize(
     group: int,
     axis: int = -1,
     dtype: str | DType = F32,
-    table: Sequence[int] | None = None,
+    table: Sequence[float] | DType | None = None,
 ) -> Tensor:
     """``value * scale + bias`` of the values in u32 words along ``axis``, as f16, bf16 or f32.
 
-    Values are numbers, or places in a ``table`` of them. Semantics, shapes and packing are those of
-    the op ``dequantize``. Raises ``TypeRuleError``.
+    Values are numbers, or places in a ``table`` of them, or of 8 bits those of a type. Semantics,
+    shapes and packing are those of the op ``dequantize``. Raises ``TypeRuleError``.
     """
     how: dict[str, Any] = {"axis": _axis("dequantize", words, axis), "group": group, "bits": bits}
-    how["table"] = None if table is None else tuple(table)
+    how["table"] = listed(table)
     return call("dequantize", words, scale, bias, dtype=dtype_named(dtype), **how)
+
+
+def listed(table: Sequence[float] | DType | None) -> Any:
+    """A table as an attribute: a type stays one."""
+    return table if table is None or isinstance(table, DType) else tuple(table)
 
 
 def _axis(name: str, x: Tensor, axis: int) -> int:
@@ -86,7 +92,7 @@ def _quantized_linear(
     bits: int,
     group: int,
     layout: str,
-    table: tuple[int, ...] | None = None,
+    table: Table | None = None,
 ) -> Tensor:
     how: dict[str, Any] = {"bits": bits, "group": group, "table": table}
     weight = dequantize(words, scale, bias_groups, axis=1 if layout == "oi" else 0, **how)
@@ -104,14 +110,14 @@ def quantized_linear(
     bits: int,
     group: int,
     layout: str = "oi",
-    table: Sequence[int] | None = None,
+    table: Sequence[float] | DType | None = None,
 ) -> Tensor:
     """``linear`` of x f32[...,K] with a weight that is quantized along its K inputs: f32[...,N].
 
     Each of the N outputs has K values of ``bits`` bits packed into W words, with a scale and a bias
     for each ``group`` neighbours; see ``quantize``. ``words`` is u32[N,W], ``scale`` and
     ``bias_groups`` are [N,G] in layout "oi"; in layout "io" all three are the other way around. The
-    bias is f32[N]. Values may be places in a ``table``; see ``dequantize``. Raises
+    bias is f32[N]. Values may stand for what a ``table`` says; see ``dequantize``. Raises
     ``TypeRuleError``.
     """
     words_axes, axes = {"io": ("W,N", "G,N")}.get(layout, ("N,W", "N,G"))
@@ -123,7 +129,7 @@ def quantized_linear(
     checked.choice("layout", layout, ("io", "oi"))
     require_words(checked, "K", bits, group)
     how: dict[str, Any] = {"bits": bits, "group": group, "layout": layout}
-    how["table"] = None if table is None else tuple(table)
+    how["table"] = listed(table)
     return composite("quantized_linear", *operands.values(), **how)
 
 

@@ -22,6 +22,7 @@ from ptir.ops.implementations import INTERNAL_COMPOSITES
 from ptir.ops.rounded import BYTES, LEAST, MOST, PAIRS, ROUND
 from ptir.types import BF16, F32, I8, I32, TensorType
 from ptir.weights import QUANTIZERS
+from ptir.weights.tables import Table, has_floats
 
 FAST: Final[Mapping[str, tuple[str, str]]] = {
     "bf16": ("linear", "bf16"),
@@ -46,7 +47,14 @@ def _pairs(x: Tensor, weight: Tensor, *, layout: str) -> Tensor:
     return portable_linear(x.astype(F32), weight, layout=layout)
 
 
-@implementation("quantized_linear", "int8", accuracy="narrower")
+def _whole_weights(types: Sequence[TensorType], attributes: Attributes) -> str | None:
+    table: Any = attributes.get("table")
+    if not has_floats(table):
+        return None
+    return "the weights are floats; int8 takes whole numbers"
+
+
+@implementation("quantized_linear", "int8", supports=_whole_weights, accuracy="narrower")
 def _linear_int8(
     x: Tensor,
     words: Tensor,
@@ -57,7 +65,7 @@ def _linear_int8(
     bits: int,
     group: int,
     layout: str,
-    table: tuple[int, ...] | None = None,
+    table: Table | None = None,
 ) -> Tensor:
     """Activations rounded to int8 in groups like the weights' are; their sums are exact."""
     rounded = internal_composite(ROUND, x, group=group)
@@ -94,7 +102,7 @@ def _bytes(
     bits: int,
     group: int,
     layout: str,
-    table: tuple[int, ...] | None = None,
+    table: Table | None = None,
 ) -> Tensor:
     groups = values.astype(F32).reshape(*scales.shape, group)
     x = (groups * scales.reshape(*scales.shape, 1)).reshape(*values.shape)

@@ -21,12 +21,14 @@ from ptir.ops.record import (
     refusals,
     sample,
 )
-from ptir.types import BF16, F16, F32, U32
+from ptir.types import BF16, DTYPES, F16, F32, I8, U32
+from ptir.weights.tables import NAMES
 from ptir.weights.words import BITS_IN_WORDS, TABLE_BITS
 
 _f32, _u32 = partial(Array, "f32"), partial(Array, "u32")
 _f16, _bf16 = partial(Array, "f16"), partial(Array, "bf16")
 _NAN, _INF = float("nan"), float("inf")
+E4M3, E5M2 = DTYPES["f8e4m3fn"], DTYPES["f8e5m2"]
 
 _FLOATS: Final = dtypes("f16", "bf16", "f32")
 
@@ -34,7 +36,10 @@ _AXIS = Attribute("axis", "the axis that is packed, and along which groups lie")
 _GROUP = Attribute("group", "neighbours along the axis that share a scale and a bias")
 _BITS = Attribute("bits", f"bits of a value: {BITS_IN_WORDS}")
 _TABLE = Attribute(
-    "table", "2**bits integers in 0 .. 255 that values stand for; none: themselves", None
+    "table",
+    "what values stand for: 2**bits integers in 0 .. 255, as many floats, or the type whose bits"
+    f" values of 8 bits are ({NAMES}); none: themselves",
+    None,
 )
 
 
@@ -212,7 +217,9 @@ dequantize = define(
     Scale and bias are widened to f32; the product is rounded there, then the sum (there is no fused
     multiply-add), then the result to ``dtype``. Bits behind the last value are not read. The size
     of the result along ``axis`` is the number of groups times ``group``. With a ``table`` the
-    value is its entry at that place: a codebook of whole numbers, of at most {TABLE_BITS} bits.
+    value is its entry at that place: a codebook of at most {TABLE_BITS} bits, of whole numbers in
+    0 .. 255 or of finite floats of f32. Of 8 bits it may be a type ({NAMES}), whose
+    bits values are.
     {_PACKING}""",
     samples=(
         sample(
@@ -328,6 +335,48 @@ dequantize = define(
             gives=_f32([[*[2] * 8, *[-2] * 8, *[3, -3] * 8]]),
         ),
         sample(
+            _u32([[0b11_10_01_00]]),
+            _f32([[0.5]]),
+            _f32([[0.25]]),
+            axis=1,
+            group=4,
+            bits=2,
+            table=(-1.5, -0.0, 0.125, 2.0),
+            gives=_f32([[-0.5, 0.25, 0.3125, 1.25]]),
+        ),
+        sample(
+            _u32([[0xFF817F80]]),
+            _f32([[0.5]]),
+            _f32([[0]]),
+            axis=1,
+            group=4,
+            bits=8,
+            table=I8,
+            gives=_f32([[-64, 63.5, -63.5, -0.5]]),
+        ),
+        sample(
+            _u32([[0x7F7E0738], [0xFFFE81B9]]),
+            _f32([[2, 2]]),
+            _f32([[0, 1]]),
+            axis=1,
+            group=2,
+            bits=8,
+            table=E4M3,
+            gives=_f32([[2, 0.02734375, 897, _NAN], [-2.25, -0.00390625, -895, _NAN]]),
+        ),
+        sample(
+            _u32([[0x7C7B0338], [0xFEFC81B9]]),
+            _f32([[2, 2]]),
+            _f32([[0, 1]]),
+            axis=1,
+            group=2,
+            bits=8,
+            table=E5M2,
+            gives=_f32(
+                [[1, 9.1552734375e-05, 114689, _INF], [-1.25, -3.0517578125e-05, -_INF, _NAN]]
+            ),
+        ),
+        sample(
             _u32([]).reshaped(0, 2),
             _f32([[1]]),
             _f32([[1]]),
@@ -363,13 +412,28 @@ dequantize = define(
                 "table",
                 _WORDS,
                 {"bits": 2, "table": (0, 1, 2, 256)},
-                "table is (0, 1, 2, 256); for values of 2 bits it must be 4 integers in 0 .. 255",
+                "table is (0, 1, 2, 256); for values of 2 bits it must be 4 integers in 0 .. 255 or"
+                " 4 finite floats of f32",
+            ),
+            (
+                "table",
+                _WORDS,
+                {"bits": 2, "table": (0.0, 0.1, 2.0, 1.0)},
+                "table is (0.0, 0.1, 2.0, 1.0); for values of 2 bits it must be 4 integers in"
+                " 0 .. 255 or 4 finite floats of f32",
+            ),
+            (
+                "table",
+                _WORDS,
+                {"bits": 5, "table": I8},
+                "table is DType(i8); for values of 5 bits it must be None",
             ),
             (
                 "table",
                 "u32[2,2] f32[2,1] f32[2,1]",
                 {"bits": 8, "table": (0,)},
-                "table is (0,); for values of 8 bits it must be None",
+                "table is (0,); for values of 8 bits it must be None or one of i8, f8e4m3fn,"
+                " f8e5m2",
             ),
             (
                 "rank",

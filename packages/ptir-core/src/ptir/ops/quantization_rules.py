@@ -10,7 +10,8 @@ from ptir.ops.layout import broadcast_to, reshape
 from ptir.ops.packing import packed, unpacked, with_axis
 from ptir.ops.record import Call, literal, op
 from ptir.types import BF16, F16, F32, I32, U32, DType, TensorType
-from ptir.weights.words import BITS, BITS_IN_WORDS, TABLE_BITS, greatest, words_for
+from ptir.weights.tables import Table, entries, problem
+from ptir.weights.words import BITS, BITS_IN_WORDS, greatest, words_for
 
 _RESULTS: Final = (F16, BF16, F32)
 
@@ -55,15 +56,11 @@ def quantize_type(call: Call) -> TensorType:
 
 
 def _check_table(call: Call, bits: int) -> None:
-    """A table has a byte for every value of at most four bits."""
+    """A table has a number for every value."""
     table = call["table"]
-    if table is None:
-        return
-    fits = bits <= TABLE_BITS and type(table) is tuple and len(table) == 1 << bits
-    fits = fits and all(type(one) is int and 0 <= one < 256 for one in table)
-    message = f"table is {table!r}; for values of {bits} bits it must be"
-    wanted = f"{1 << bits} integers in 0 .. 255" if bits <= TABLE_BITS else "None"
-    call.require(fits, "table", f"{message} {wanted}")
+    wanted = problem(table, bits)
+    message = f"table is {table!r}; for values of {bits} bits it must be {wanted}"
+    call.require(wanted is None, "table", message)
 
 
 def dequantize_type(call: Call) -> TensorType:
@@ -125,21 +122,19 @@ def dequantize_decomposition(
     group: int,
     bits: int,
     dtype: DType,
-    table: tuple[int, ...] | None,
+    table: Table | None,
 ) -> Ref:
     """``dequantize`` in ops of the core."""
     values = unpacked(words, axis, bits, scale.type.shape[axis] * group)
     shape = values.type.shape
     step, start = (_per_value(x, shape, axis, group) for x in (scale, bias))
-    numbers = op("cast")(values, dtype=F32) if table is None else _looked_up(values, table)
+    numbers = op("cast")(values, dtype=F32) if table is None else _looked_up(values, table, bits)
     result = op("add")(op("mul")(numbers, step), start)
     return result if dtype == F32 else op("cast")(result, dtype=dtype)
 
 
-def _looked_up(values: Ref, table: tuple[int, ...]) -> Ref:
+def _looked_up(values: Ref, table: Table, bits: int) -> Ref:
     """The entries of a table that u32 values stand for, as f32."""
-    import numpy as np
-
-    entries = op("constant")(value=literal(np.array(table, np.float32)))
-    found: Ref = op("take")(entries, op("cast")(values, dtype=I32), axis=0)
+    numbers = op("constant")(value=literal(entries(table, bits)))
+    found: Ref = op("take")(numbers, op("cast")(values, dtype=I32), axis=0)
     return found

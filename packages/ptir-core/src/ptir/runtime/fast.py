@@ -15,6 +15,7 @@ from ptir.ops.implementations import functional
 from ptir.params.quantized import quantization
 from ptir.types import BF16, F32, U32, TensorType
 from ptir.weights import QUANTIZERS
+from ptir.weights.tables import has_floats
 from ptir.weights.words import words_for
 
 if TYPE_CHECKING:  # it needs NumPy
@@ -46,8 +47,9 @@ def fast_policies(
     ``UsageError`` for formats without such an implementation and for several kinds of floats, and
     ``UnsupportedError`` where the device has no instruction for it.
     """
-    names = sorted(one for one in held if isinstance(one, str))
-    blocks = sorted({one.format.name for one in held if not isinstance(one, str)})
+    floats = {one for one in held if not isinstance(one, str) and has_floats(one.table)}
+    names = sorted({one for one in held if isinstance(one, str)} | {f.format.name for f in floats})
+    blocks = sorted({f.format.name for f in held if not isinstance(f, str) and f not in floats})
     exact = [one for one in names if blocks and FAST.get(one) != WORDS]
     if exact:
         warnings.warn(
@@ -55,7 +57,7 @@ def fast_policies(
             f" for those in {'+'.join(blocks)}",
             stacklevel=3,
         )
-        held = [one for one in held if one not in exact]
+        held = [one for one in held if one not in exact and one not in floats]
         names = [one for one in names if one not in exact]
     choices = {FAST.get(one) for one in names} | ({WORDS} if blocks else set())
     if None in choices or len(choices) != 1:

@@ -40,6 +40,7 @@ from ptir.weights.record import (
     Signs,
     WeightFormat,
 )
+from ptir.weights.tables import TYPES, Table, entries
 from ptir.weights.vectors import DIGITS, MIDDLE, Fifths, Vectors, code_bits
 from ptir.weights.words import (
     BITS,
@@ -83,7 +84,8 @@ class AffineForm:
     """How the weights of ``format`` are held: ``value * scale + minimum``, ``group`` inputs alike.
 
     Without a stored ``minimum`` it is the scale times ``-zero``. ``values`` are what codes stand
-    for, or of a grid all there are, ascending. Words hold them, or their places in a ``table``.
+    for, or of a grid all there are, ascending. Words hold them; or codes, which stand for what a
+    ``table`` says: for other numbers than whole ones there are no ``values``.
     """
 
     format: WeightFormat
@@ -93,7 +95,7 @@ class AffineForm:
     scale: GroupFloats
     minimum: GroupFloats | None
     values: tuple[int, ...]
-    table: tuple[int, ...] | None = None
+    table: Table | None = None
     vectors: Vectors | Fifths | None = None
 
     def words_for(self, size: int) -> int:
@@ -143,21 +145,25 @@ class AffineForm:
         if self.scale.super_block:
             return float(np.finfo(np.float16).max)
         is_half = self.scale.dtype == F16
-        factor = max(self.zero, 1) if is_half else 1 << max(self.values).bit_length()
+        if not self.values and self.table is not None:
+            numbers = entries(self.table, self.bits)
+            factor = float(np.abs(numbers[np.isfinite(numbers)]).max())
+        else:
+            factor = max(self.zero, 1) if is_half else 1 << max(self.values).bit_length()
         return float(np.finfo(np.float16 if is_half else np.float32).max) / factor
 
 
 def affine_form(format: WeightFormat) -> AffineForm | None:
-    """The form of a format; None for codes that are not whole numbers or lie in words already.
+    """The form of a format; None for codes that no table has, or that lie in words already.
 
     None too where the record says that its weights become floats (``expanded``).
     """
-    if format.expanded:
-        return None
     numbers = _whole_numbers(format.codes)
     scale, minimum = format.value.scale, format.value.minimum
-    if format.packed or numbers is None or scale is None:
+    if format.expanded or format.packed or scale is None:
         return None
+    if numbers is None or (min(numbers) < 0 and _group_floats(scale).dtype == F32):
+        return _table_form(format, scale, minimum)
     low, high = min(numbers), max(numbers)
     if isinstance(format.codes.reading, Grid):
         return _vector_form(format, format.codes.reading, numbers, scale)
@@ -175,6 +181,35 @@ def affine_form(format: WeightFormat) -> AffineForm | None:
     floats = _group_floats(scale), _group_floats(minimum) if minimum else None
     group = math.gcd(*shared, LARGEST_GROUP)
     return AffineForm(format, bits, group, zero, *_in_nibbles(format, *floats), values, table)
+
+
+def _table_form(
+    format: WeightFormat, scale: Quantity, minimum: Quantity | None
+) -> AffineForm | None:
+    """The form of a format whose codes stay: of floats, or of whole numbers below 0.
+
+    Those cannot be raised by a zero point, whose product with a scale of f32 is rounded.
+    """
+    table = _table_of(format.codes)
+    if table is None or minimum is not None:
+        return None
+    shared = (one.each for one in _numbers_within(scale))
+    group, floats = math.gcd(*shared, LARGEST_GROUP), _group_floats(scale)
+    return AffineForm(format, format.bits, group, 0, floats, None, (), table)
+
+
+def _table_of(codes: Numbers) -> Table | None:
+    """What codes stand for, as words of their bits have it; None where no table does."""
+    reading, count = codes.reading, 1 << codes.bits
+    if isinstance(reading, Grid):
+        return None
+    numbers = READINGS[type(reading)](reading, np.arange(count), codes.bits)
+    if codes.bits in BITS and codes.bits <= TABLE_BITS:
+        return tuple(map(float, numbers)) if np.isfinite(numbers).all() else None
+    if codes.bits != BYTE:
+        return None
+    same = (t for t in TYPES if np.array_equal(entries(t, BYTE), numbers, equal_nan=True))
+    return next(same, None)
 
 
 def _vector_form(
@@ -235,7 +270,8 @@ def held_as(format: WeightFormat) -> str:
     minimum = " and a minimum" if form.minimum else ""
     if form.vectors is not None:
         return f"{form.vectors}, a scale for {form.group} inputs"
-    looked_up = " in a table" if form.table else ""
+    looked_up = f" as {form.table.name}" if isinstance(form.table, DType) else ""
+    looked_up = " in a table" if isinstance(form.table, tuple) else looked_up
     return f"words of {form.bits} bits{looked_up}, a scale{minimum} for {form.group} inputs"
 
 

@@ -140,16 +140,16 @@ OTHERS: Final = (
     ),
     _scaled(
         "f8e4m3",
-        1,
-        Numbers((_bytes(1),), E4M3),
-        elements("scale", F32),
+        128,
+        Numbers((_bytes(128),), E4M3),
+        elements("scale", F32, 1, 128),
         StoredArray("scale", F32, 1, blocks=EVERY),
     ),
     _scaled(
         "f8e5m2",
-        1,
-        Numbers((_bytes(1),), E5M2),
-        elements("scale", F32),
+        128,
+        Numbers((_bytes(128),), E5M2),
+        elements("scale", F32, 1, 128),
         StoredArray("scale", F32, 1, blocks=EVERY),
     ),
     _scaled(

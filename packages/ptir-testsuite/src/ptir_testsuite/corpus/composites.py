@@ -11,12 +11,13 @@ import numpy as np
 from ptir.ir.attributes import Attributes
 from ptir.ir.program import Block, Instruction, Port, Program
 from ptir.ops.implementations import known_lowerings
-from ptir.types import I32, TensorType, dtype_of, parse_type
+from ptir.types import DTYPES, I8, I32, TensorType, dtype_of, parse_type
 from ptir_testsuite.corpus.edges import edges
 from ptir_testsuite.corpus.pairs import covering
 from ptir_testsuite.corpus.values import Draws, draw
 from ptir_testsuite.oracles.floats import Array, stored
 
+E4M3, E5M2 = DTYPES["f8e4m3fn"], DTYPES["f8e5m2"]
 Operand = str | list[Any]
 """A type as text, drawn plainly (``f32[2,3]``), or i32 values that steer."""
 
@@ -102,6 +103,8 @@ class CompositeCall:
             array = np.abs(array) / (1 + np.abs(array))
         elif special == "bits":
             array = draw(parse_type(text), "bits", draws)
+        elif special == "small bytes":  # as floats of 8 bits all below 2
+            array = draw(parse_type(text), "bits", draws) & np.uint32(0xBFBFBFBF)
         return array
 
     def program(self, arrays: list[Array]) -> Program:
@@ -128,6 +131,8 @@ _CONV: Final = {
 }
 _POOL: Final = {"window": (2, 3), "strides": (2, 1), "low": (0, 0), "high": (0, 0)}
 _RULE: Final = ("f32[2,2,5,8]", "f32[2,2,5,8] unit", "f32[2,4,5,3]", "f32[2,4,5] decays")
+_QUARTERS: Final = tuple((n * n - 60) / 4 for n in range(16))
+"""Floats that are not whole, the least of them below 0."""
 _ROPE: Final = {"theta": 10000.0, "layout": "half", "rotary": 8}
 
 CALLS: Final[dict[str, list[tuple[tuple[Operand, ...], Mapping[str, Any]]]]] = {
@@ -241,6 +246,21 @@ CALLS: Final[dict[str, list[tuple[tuple[Operand, ...], Mapping[str, Any]]]]] = {
             ("f32[1,64]", "u32[40,8] bits", "f32[40,2]", "f32[40,2]"),
             {"bits": 4, "group": 32, "layout": "oi", "table": tuple(range(1, 256, 16))},
         ),
+        *(
+            (
+                (f"f32[{rows},64]", "u32[48,8] bits", "f32[48,4]", "f32[48,4]"),
+                {"bits": 4, "group": 16, "layout": "oi", "table": _QUARTERS},
+            )
+            for rows in (1, 12)
+        ),
+        *(
+            (
+                (f"f32[{rows},64]", f"u32[40,16] {special}", "f32[40,2]", "f32[40,2]"),
+                {"bits": 8, "group": 32, "layout": "oi", "table": table},
+            )
+            for rows in (1, 12)
+            for table, special in ((I8, "bits"), (E4M3, "small bytes"), (E5M2, "small bytes"))
+        ),
     ],
     "expert_linear": [
         (("f32[2,33]", "f32[51,33]", [[2, 0], [1, -4]]), {"experts": 3}),
@@ -267,6 +287,10 @@ CALLS: Final[dict[str, list[tuple[tuple[Operand, ...], Mapping[str, Any]]]]] = {
         (
             ("f32[1,2,64]", "u32[96,8] bits", "f32[96,2]", "f32[96,2]", [[5, 0]]),
             {"experts": 6, "bits": 4, "group": 32, "table": tuple(range(1, 256, 16))},
+        ),
+        (
+            ("f32[1,2,64]", "u32[96,16] small bytes", "f32[96,2]", "f32[96,2]", [[5, 0]]),
+            {"experts": 6, "bits": 8, "group": 32, "table": E4M3},
         ),
         (
             ("f32[3,24]", "u32[15,3] bits", "f32[15,3]", "f32[15,3]", [[2], [0], [2]]),

@@ -16,6 +16,7 @@ from typing import Any, Final
 from ptir.ir.attributes import Attributes
 from ptir.ops import OPS
 from ptir.types import DTYPES, parse_type
+from ptir.weights.tables import TYPES
 from ptir_testsuite.corpus.variants import Template
 
 Values = Mapping[str, Sequence[Any]]
@@ -34,6 +35,9 @@ WINDOWS: Final[Values] = {
 PATCHES: Final[Values] = {
     name: [v if v is None else v[1:] for v in values] for name, values in WINDOWS.items()
 }
+
+_HALVES: Final = (-1.5, -0.0, 0.5, 6.0)
+"""A table of floats, for values of two bits."""
 
 PAIRED: Final[dict[str, tuple[Row, ...]]] = {
     "reduce_window": (
@@ -158,7 +162,7 @@ PAIRED: Final[dict[str, tuple[Row, ...]]] = {
                 "group": (4, 8, 16),
                 "bits": (2, 4, 8),
                 "dtype": (F32, DTYPES["bf16"]),
-                "table": (None, (0, 1, 255, 127), tuple(range(3, 19))),
+                "table": (None, (0, 1, 255, 127), tuple(range(3, 19)), _HALVES, *TYPES),
             },
         )
         for scales in ("[6,6]", "[6,3]", "[3,6]", "[12,6]", "[6,12]", "[6,24]", "[24,6]")

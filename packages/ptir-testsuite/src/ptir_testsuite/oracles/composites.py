@@ -14,8 +14,9 @@ from typing import Any, Final, TypeVar
 
 import numpy as np
 
+from ptir.types import DType
 from ptir_testsuite.oracles.floats import FORMATS, Array
-from ptir_testsuite.oracles.quantization import bit_places
+from ptir_testsuite.oracles.quantization import bit_places, number_of
 
 
 @dataclass(frozen=True)
@@ -77,7 +78,7 @@ def _quantized_linear(
     bits: int,
     group: int,
     layout: str,
-    table: tuple[int, ...] | None = None,
+    table: tuple[float, ...] | DType | None = None,
 ) -> Found:
     size = x.shape[-1]
     if layout == "io":
@@ -88,7 +89,7 @@ def _quantized_linear(
         for i in range(size):
             places = enumerate(bit_places(i, bits))
             value = sum((stream >> place & 1) << bit for bit, place in places)
-            values[row, i] = value if table is None else table[value]
+            values[row, i] = number_of(value, table)
     factor, shift = (np.repeat(a, group, axis=1) for a in (scale, bias_groups))
     whole = np.abs(values * factor) + np.abs(shift)
     found = _linear(x, values * factor + shift, bias, layout="oi")
@@ -120,7 +121,7 @@ def _quantized_expert_linear(
     experts: int,
     bits: int,
     group: int,
-    table: tuple[int, ...] | None = None,
+    table: tuple[float, ...] | DType | None = None,
 ) -> Found:
     unit = np.eye(x.shape[-1])
     how: dict[str, Any] = {"bits": bits, "group": group, "layout": "oi", "table": table}

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from ptir.types import F32
+from ptir.types import F32, DType
 from ptir_testsuite.oracles.elementwise import added, divided, multiplied
 from ptir_testsuite.oracles.expected import Expected, exactly, from_outcomes
 from ptir_testsuite.oracles.floats import FORMATS, Array, doubles, rounded, stored
@@ -88,6 +88,17 @@ def _quantize(given: Given) -> list[Expected]:
     return [exactly(stored(out, result.dtype, result.shape))]
 
 
+def number_of(value: int, table: tuple[float, ...] | DType | None) -> float:
+    """The number that a value stands for: itself, an entry, or the one whose bits it is."""
+    if table is None:
+        return float(value)
+    if not isinstance(table, DType):
+        return float(table[value])
+    if not table.is_float:
+        return float(value - 256 if value > 127 else value)
+    return float(doubles(np.array([value], np.uint8).view(table.numpy))[0])
+
+
 @oracle("dequantize")
 def _dequantize(given: Given) -> list[Expected]:
     words, scale, bias = given.arrays
@@ -101,9 +112,9 @@ def _dequantize(given: Given) -> list[Expected]:
             index = (*before, i, *after)
             places = enumerate(bit_places(i, bits))
             value = sum((stream >> place & 1) << bit for bit, place in places)
-            value = value if given["table"] is None else given["table"][value]
+            number = number_of(value, given["table"])
             step, start = (_scale_at(x, index, axis, group) for x in (scale, bias))
-            outcomes[index] = _restored(float(value), step, start)
+            outcomes[index] = _restored(number, step, start)
     return [from_outcomes(outcomes.reshape(-1).tolist(), result)]
 
 

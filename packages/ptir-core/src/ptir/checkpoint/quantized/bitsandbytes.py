@@ -14,6 +14,7 @@ from ptir.checkpoint.quantized.floats import spread
 from ptir.checkpoint.quantized.tensors import ModuleTensors, StoredWeight
 from ptir.params.source import Array
 from ptir.types import F32, I8, U8
+from ptir.weights.decode import quantity_of, raw_bytes
 from ptir.weights.record import Codebook
 
 KINDS: Final = ("nf4", "fp4")
@@ -81,7 +82,7 @@ def _four(tensors: ModuleTensors, kind: str) -> StoredWeight:
     nested = _nested(tensors, state, blocks) if tensors.has("weight.nested_absmax") else None
     tensors.shaped("weight.absmax", (blocks,), F32 if nested is None else U8)
 
-    def arrays() -> dict[str, Array]:
+    def line() -> dict[str, Array]:
         codes = tensors.read("weight").reshape(-1)
         whole = np.zeros(blocks * block // 2, np.uint8)
         whole[: codes.size] = codes
@@ -91,8 +92,19 @@ def _four(tensors: ModuleTensors, kind: str) -> StoredWeight:
         return found
 
     name = f"bnb-{kind}-b{block}" + ("" if nested is None else "-nested")
-    format = records.codebook4(name, block, values, nested)
-    return tensors.weight(format, shape, arrays, flat=True)
+    flat = records.codebook4(name, block, values, nested, expanded=records.ONE_LINE)
+    if shape[1] % block:
+        return tensors.weight(flat, shape, line, flat=True)
+
+    def rows() -> dict[str, Array]:
+        """No block goes on in the next row; scales of scales become their product."""
+        found = line()
+        assert flat.value.scale is not None
+        scale = quantity_of(flat.value.scale, raw_bytes(flat, found), block)
+        codes = found["codes"].reshape(shape[0], -1)
+        return {"codes": codes, "absmax": scale.reshape(shape[0], -1)}
+
+    return tensors.weight(records.codebook4(name, block, values, None), shape, rows)
 
 
 def _nested(tensors: ModuleTensors, state: Fields, blocks: int) -> tuple[Codebook, int, float]:

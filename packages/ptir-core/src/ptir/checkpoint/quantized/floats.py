@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Final
 
 import numpy as np
@@ -13,6 +14,7 @@ from ptir.params.source import Array
 from ptir.types import BF16, DTYPES, F16, F32, DType
 from ptir.weights.formats import E4M3, E5M2
 from ptir.weights.record import SmallFloat
+from ptir.weights.words import BYTE
 
 HALVES: Final = (F16, BF16, F32)
 F8: Final[dict[DType, tuple[str, SmallFloat]]] = {
@@ -47,22 +49,32 @@ def scaled_floats(
     outputs, inputs = tensors.matrix("weight", *F8)
     name, reading = F8[tensors.type("weight").dtype]
     if block is None:
-        held = per_output(tensors, scale, outputs)
-        format = records.small_floats(f"fp8-{name}", reading, 0, 1, held)
+        held, called = per_output(tensors, scale, outputs), f"fp8-{name}"
+        by = records.shared(BYTE, inputs, inputs)
     else:
         lines, across = -(-outputs // block[0]), -(-inputs // block[1])
         held = tensors.shaped(scale, (lines, across), *HALVES)
         called = f"fp8-{name}-{block[0]}x{block[1]}"
-        format = records.small_floats(called, reading, block[1], block[0], held)
+        each = math.gcd(inputs, block[1])
+        by = records.Shared(each, each)
 
     def arrays() -> dict[str, Array]:
-        scales = tensors.read(scale)
-        return {
-            "codes": whole_blocks(tensors.read("weight").view(np.uint8), format.block),
-            "scale": spread(scales, outputs) if block is None else scales,
-        }
+        codes, scales = tensors.read("weight").view(np.uint8), tensors.read(scale)
+        if block is None:
+            return {"codes": codes, "scale": spread(scales, outputs)}
+        return {"codes": codes, "scale": of_blocks(scales, outputs, inputs, block, by.group)}
 
+    format = records.small_floats(called, reading, by, held)
     return tensors.weight(format, (outputs, inputs), arrays)
+
+
+def of_blocks(
+    scales: Array, outputs: int, inputs: int, block: tuple[int, int], group: int
+) -> Array:
+    """Scales of blocks as [outputs, groups]: those of each output, for each ``group`` inputs."""
+    lines = np.arange(outputs) // block[0]
+    columns = np.arange(0, inputs, group) // block[1]
+    return np.ascontiguousarray(scales[lines[:, None], columns])
 
 
 def per_output(tensors: ModuleTensors, scale: str, outputs: int) -> DType:
@@ -76,9 +88,3 @@ def per_output(tensors: ModuleTensors, scale: str, outputs: int) -> DType:
 def spread(scales: Array, outputs: int) -> Array:
     """One number for each output [outputs, 1]."""
     return np.ascontiguousarray(np.broadcast_to(scales.reshape(-1, 1), (outputs, 1)))
-
-
-def whole_blocks(codes: Array, block: int) -> Array:
-    """Lines filled up with zeros to whole blocks."""
-    missing = -codes.shape[1] % block
-    return np.pad(codes, ((0, 0), (0, missing))) if missing else codes

@@ -2,7 +2,7 @@
 
 A scale of f16 or bf16 times a difference of codes has at most 20 bits, so ``code * scale`` and
 ``-zero * scale`` are exact and so is their sum: kernels may add them. With a scale of f32 they are
-not, and the weight becomes floats.
+not, and a weight with zero points of its own becomes floats.
 """
 
 from __future__ import annotations
@@ -33,7 +33,9 @@ from ptir.weights.words import period, words_for
 LARGEST_BLOCK: Final = 128
 """Inputs of a block where an output has one scale."""
 WIDE_SCALES: Final = "a scale of f32 times a sum rounds otherwise than the sum of two products"
-ONE_LINE: Final = "its blocks are of one line of all weights, whatever the ends of rows"
+ONE_LINE: Final = "its blocks are of one line of all weights, and go on in the next row"
+LEAST_GROUP: Final = 16
+"""Fewest inputs with a scale that kernels read."""
 SORTED: Final = "g_idx puts inputs of one group far apart"
 
 
@@ -95,7 +97,7 @@ def integers(
     expanded: str = "",
 ) -> WeightFormat:
     """Whole numbers in a stream of bits, minus stored zero points or from ``lowest`` on."""
-    expanded = expanded or (WIDE_SCALES if scale == F32 else "")
+    expanded = expanded or (WIDE_SCALES if zeros and scale == F32 else "")
     words = Plane("words", bits, 0, (Digit(by.block, bits),))
     codes = Numbers((words,), Integer(lowest))
     arrays = [
@@ -121,7 +123,7 @@ def signed_bytes(
     method: str, by: Shared, scale: DType, *, zeros: bool, factor: float = 1.0
 ) -> WeightFormat:
     """Bytes in two's complement times a scale; with zero points both are stored plus 128."""
-    expanded = WIDE_SCALES if scale == F32 else ""
+    expanded = WIDE_SCALES if zeros and scale == F32 else ""
     plane = Plane("codes", 8, 0, (Digit(by.block, 8),))
     numbers = by.numbers("scale", scale)
     step = Quantity(numbers, None if factor == 1.0 else Quantity(factor))
@@ -154,18 +156,14 @@ def mlx_mxfp4() -> WeightFormat:
 
 
 @lru_cache(maxsize=64)
-def small_floats(
-    name: str, reading: SmallFloat, block: int, outputs: int, scale: DType
-) -> WeightFormat:
-    """Floats of 8 bits; a scale for ``block`` inputs of ``outputs`` outputs, or 0: an output's."""
-    plane = Plane("codes", 8, 0, (Digit(block or 1, 8),))
-    if block:
-        held = StoredArray("scale", scale, 1, outputs=outputs)
-    else:
-        held = StoredArray("scale", scale, 1, blocks=EVERY)
-    step = Quantity(elements("scale", scale, 1, block or 1))
-    arrays = StoredArray("codes", U8, block or 1), held
-    return WeightFormat(name, block or 1, arrays, Quantity(Numbers((plane,), reading), step))
+def small_floats(name: str, reading: SmallFloat, by: Shared, scale: DType) -> WeightFormat:
+    """Floats of 8 bits, and what ``by`` says of their scales."""
+    plane = Plane("codes", 8, 0, (Digit(by.block, 8),))
+    step = Quantity(by.numbers("scale", scale))
+    arrays = StoredArray("codes", U8, by.block), by.array("scale", scale)
+    expanded = "" if by.group >= LEAST_GROUP else f"rows are no groups of {LEAST_GROUP} inputs"
+    value = Quantity(Numbers((plane,), reading), step)
+    return WeightFormat(name, by.block, arrays, value, expanded=expanded)
 
 
 def nvfp4() -> WeightFormat:
@@ -178,9 +176,14 @@ def nvfp4() -> WeightFormat:
 
 @lru_cache(maxsize=1024)
 def codebook4(
-    name: str, block: int, values: Codebook, nested: tuple[Codebook, int, float] | None
+    name: str,
+    block: int,
+    values: Codebook,
+    nested: tuple[Codebook, int, float] | None,
+    *,
+    expanded: str = "",
 ) -> WeightFormat:
-    """Bitsandbytes' 4 bits, upper half of a byte first, over one line of all weights.
+    """Bitsandbytes' 4 bits, upper half of a byte first, in rows or in one line of all weights.
 
     ``nested``: scales are codes of a codebook times scales of their own, and an offset.
     """
@@ -199,4 +202,4 @@ def codebook4(
         held = Numbers((Plane("absmax", 8, 0, (Digit(1, 8),)),), book, block)
         step = Quantity(held, Quantity(elements("nested_absmax", F32, 1, block)), Quantity(offset))
     value = Quantity(Numbers((plane,), values), step)
-    return WeightFormat(name, block, arrays, value, expanded=ONE_LINE)
+    return WeightFormat(name, block, arrays, value, expanded=expanded)

@@ -25,7 +25,7 @@ SCALAR_OPS: Final = frozenset(
         *("exp", "expm1", "log", "log1p", "sqrt", "rsqrt", "sin", "cos", "tanh", "erf", "pow"),
         *("floor", "ceil", "round", "convert", "bits", "narrow"),
         *("dot_bytes", "dot_signed_bytes", "dot_bf16", "by_power", "nearest", "table_bytes"),
-        *("permute_bytes", "select_bytes", "bit_fields", "negate_bytes"),
+        *("permute_bytes", "select_bytes", "bit_fields", "negate_bytes", "table_words"),
     )
 )
 """Every op that may stand in an expression: what a dialect has to spell.
@@ -41,7 +41,9 @@ two or NaN, and ``nearest(a)``, the i32 nearest to the f32 a, half to even, or a
 finite or does not fit, and ``table_bytes(w, a, b, c, d)``, the u32 whose bytes are those of the
 table of 16 that the constants are at the places that the bytes of w, below 16, say.
 
-The last four are of wide u32 alone, where ``Language.permutes_bytes``. ``permute_bytes(w, a, b)``:
+The others are of wide u32 alone, the last one where ``Language.permutes_words``:
+``table_words(w, a, .. p)`` is in each lane the one of 16 constants whose number the lowest four
+bits of w say. Four are there where ``Language.permutes_bytes``. ``permute_bytes(w, a, b)``:
 the bytes of all lanes of a, then of b, are a table of 128, and the lowest seven bits of each byte
 of w say a place in it. ``select_bytes(m, a, b)``: the bytes of a where the highest bit of m's is
 set, of b elsewhere. ``bit_fields(w, p)``: each byte has the eight bits of w from the bit on that

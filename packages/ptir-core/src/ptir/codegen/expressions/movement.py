@@ -26,7 +26,8 @@ from ptir.codegen.expressions.expr import (
 from ptir.codegen.expressions.index import ZERO, Index, ravel_index, unravel_index
 from ptir.ir.program import Instruction
 from ptir.ops.sliding import WindowDimension, window_dimensions
-from ptir.types import BOOL, F32, I32, U32, TensorType
+from ptir.types import BOOL, F32, I32, U8, U32, DType, TensorType
+from ptir.weights.tables import Table
 from ptir.weights.words import BYTE, ONES, SIGNED, WORD, WordLayout, greatest, layout
 
 Coordinates = tuple[Index, ...]
@@ -241,8 +242,11 @@ def _dequantize(op: Operands, at: Coordinates) -> Expr:
     value = _in_planes(layout(bits), at[axis], bits_from)
     scales = [_wide_scale(op, number, at, axis, group) for number in (1, 2)]
     number: Expr = Apply(F32, "convert", value)
-    if op["table"] is not None:
-        number = looked_up([constant(F32, entry) for entry in op["table"]], value)
+    table: Table | None = op["table"]
+    if isinstance(table, DType):
+        number = cast(F32, Apply(table, "bits", Apply(U8, "convert", value)))
+    elif table is not None:
+        number = looked_up([constant(F32, entry) for entry in table], value)
     product = number * scales[0]
     return cast(op.type.dtype, product + scales[1])
 

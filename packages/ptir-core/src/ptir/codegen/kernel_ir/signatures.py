@@ -39,11 +39,12 @@ TYPED: Final[Mapping[str, Callable[[DType, Types], bool]]] = {
 """By op: whether it may have operands of these types. Of all others they are of one type."""
 
 DOTS: Final = ("dot_bytes", "dot_signed_bytes", "dot_bf16")
-PERMUTES: Final = ("permute_bytes", "select_bytes", "bit_fields", "negate_bytes")
+PERMUTES: Final = ("permute_bytes", "select_bytes", "bit_fields", "negate_bytes", "table_words")
 """Ops of wide u32 alone."""
 OPERANDS: Final = {
     **dict.fromkeys(("select", "fma", *DOTS, "permute_bytes", "select_bytes", "negate_bytes"), 3),
     "table_bytes": 5,
+    "table_words": 17,
 }
 UNARY: Final = frozenset(
     (

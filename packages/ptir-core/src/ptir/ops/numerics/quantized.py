@@ -11,6 +11,7 @@ from ptir.ops.numerics.casts import cast
 from ptir.ops.numerics.rounding import numeric
 from ptir.types import F32, U8, DType
 from ptir.weights.packing import pack, unpack
+from ptir.weights.tables import Table, entries
 from ptir.weights.words import ONES, SIGNED, greatest, period
 
 Array = NDArray[Any]
@@ -37,13 +38,13 @@ def dequantize(
     group: int,
     bits: int,
     dtype: DType = F32,
-    table: tuple[int, ...] | None = None,
+    table: Table | None = None,
 ) -> Any:
     """``value * scale + bias`` in f32, each step rounded, as ``dtype``; values or their table's."""
     lines, steps, starts = (np.moveaxis(a, axis, -1) for a in (words, _wide(scale), _wide(bias)))
     size = steps.shape[-1] * group
     codes = unpack(lines, size, bits)
-    values = codes.astype(np.float32) if table is None else np.array(table, np.float32)[codes]
+    values = codes.astype(np.float32) if table is None else entries(table, bits)[codes]
     grouped = values.reshape(*lines.shape[:-1], steps.shape[-1], group)
     grouped *= steps[..., None]
     grouped += starts[..., None]

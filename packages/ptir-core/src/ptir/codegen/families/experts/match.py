@@ -18,8 +18,8 @@ from ptir.codegen.fusion.renumber import Value
 from ptir.codegen.schedules.epilogue import epilogue
 from ptir.codegen.schedules.kernel import Fusion
 from ptir.codegen.weights.experts import DENSE, WORDS
+from ptir.codegen.weights.match import quantized_experts
 from ptir.codegen.weights.panels import LANES, panels_of
-from ptir.codegen.weights.quantized import quantized_experts
 
 
 @dataclass(frozen=True)

@@ -29,6 +29,7 @@ from ptir.codegen.families.experts.match import ExpertLinear
 from ptir.codegen.families.linear import int8_slices
 from ptir.codegen.families.linear.gemv import Gemv
 from ptir.codegen.families.linear.gemv_slices import SlicedGemv
+from ptir.codegen.families.linear.parts import in_registers
 from ptir.codegen.families.linear.serial import Outputs
 from ptir.codegen.families.linear.unpacking import unpack
 from ptir.codegen.schedules.kernel import EmitContext, Fusion, Kernel, finish_kernel, scratch_value
@@ -60,7 +61,7 @@ class Experts(Gemv):
 
     def __init__(self, fusion: Fusion, context: EmitContext) -> None:
         super().__init__(fusion, context)
-        self.whole: ExpertLinear = fusion.detail
+        self.whole: ExpertLinear = in_registers(fusion.detail, context)
         self.linear = replace(self.whole, rows=1)
         self.tokens, self.each = self.graph.type(self.whole.chosen).shape
         self.first = ZERO

@@ -95,6 +95,7 @@ class MmaGemm(CooperativeGemm):
         quantized, outputs = self.linear.quantized, self.panels.count * LANES
         if quantized is not None:
             fits = quantized.whole_zero is not None and quantized.group % DEPTH == 0
+            fits = fits and quantized.is_whole
             pairs = quantized.per // 2
             return MmaOperand(self._raised, self._whole, outputs, False, pairs) if fits else None
         if self.panels.dtype == BF16:

@@ -13,7 +13,7 @@ from ptir.codegen.expressions.index import Index, axis
 from ptir.codegen.families.linear.gemv import Gemv
 from ptir.codegen.families.linear.serial import Int8Loops, Outputs, RowGroup
 from ptir.codegen.families.rounding.serial import round_group
-from ptir.codegen.weights.quantized import deinterleaved, in_places
+from ptir.codegen.weights.word_bytes import deinterleaved, in_places
 from ptir.types import F32, I8, I32, U32
 
 

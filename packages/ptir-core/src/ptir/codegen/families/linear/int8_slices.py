@@ -38,7 +38,7 @@ NAN: Final = 0x7FC00000
 def fits(linear: Linear, context: EmitContext) -> bool:
     """Whether slices are for this contraction's weight and for the device."""
     quantized = linear.quantized
-    if quantized is None or "dot_bytes" not in context.dialect.dots:
+    if quantized is None or not quantized.is_whole or "dot_bytes" not in context.dialect.dots:
         return False
     whole = quantized.zero is None or quantized.zero.is_integer()
     return whole and quantized.group % LANES == 0 and quantized.group <= LARGEST

@@ -29,9 +29,9 @@ from ptir.codegen.families.reduction.rows import RowReduction
 from ptir.codegen.fusion.graph import Builder, Graph
 from ptir.codegen.schedules.epilogue import epilogue
 from ptir.codegen.schedules.kernel import EmitContext, Fusion, Kernel
+from ptir.codegen.weights.match import quantized_operands, quantized_weight
 from ptir.codegen.weights.panel_views import panels_of_slices
 from ptir.codegen.weights.panels import LANES, panels_of
-from ptir.codegen.weights.quantized import quantized_operands, quantized_weight
 from ptir.codegen.weights.rounded import DOTS, WEIGHT, is_rounding
 from ptir.ir.program import Instruction
 from ptir.ops.rounded import PAIRS

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Final
+from dataclasses import dataclass, replace
+from typing import Final, TypeVar
 
 from ptir.codegen.expressions.expr import Coordinate, Expr, Load, Var
 from ptir.codegen.expressions.index import Axis, Index, axis, number, unravel_index
@@ -88,12 +88,23 @@ class Linear:
         return frozenset(found)
 
 
+LinearT = TypeVar("LinearT", bound=Linear)
+
+
+def in_registers(linear: LinearT, context: EmitContext) -> LinearT:
+    """The contraction, a table of floats of its weight in registers where they can be permuted."""
+    weight = linear.quantized
+    if weight is None or not context.dialect.permutes_words:
+        return linear
+    return replace(linear, quantized=replace(weight, permutes_words=True))
+
+
 class LinearEmitter(HeroKernel):
     """What both schedules share: activations, weights, and the epilogue."""
 
     def __init__(self, fusion: Fusion, context: EmitContext) -> None:
         super().__init__(fusion, context)
-        self.linear: Linear = fusion.detail
+        self.linear: Linear = in_registers(fusion.detail, context)
         self.panels: Panels = self.linear.panels
         self.tiles = context.tiles
         self.grid: GridWords | None = None
