@@ -15,6 +15,7 @@ from ptir_testsuite.corpus.models import model_runs
 from ptir_testsuite.corpus.needs import NEEDS
 from ptir_testsuite.corpus.stored import stored
 from ptir_testsuite.corpus.sweeps import sweeps_of
+from ptir_testsuite.corpus.weights import weight_calls
 from ptir_testsuite.running.items import Item
 from ptir_testsuite.running.kinds.lifetime import lifetimes
 from ptir_testsuite.running.kinds.programs import RandomProgram
@@ -30,6 +31,8 @@ def item_of(id: str) -> Item:
         return RandomProgram(int(match[1]), int(match[2]))
     if match := _COMPOSITE.fullmatch(id):
         return _among(id, _composites(match[1]))
+    if id.startswith("weights-"):
+        return _among(id, weight_calls())
     if id.startswith("regression-"):
         return _among(id, stored())
     if id.startswith("model-"):
@@ -43,7 +46,7 @@ def item_of(id: str) -> Item:
         raise UsageError(
             f"{id!r} is no id: there is no op {op!r}; ids look like add-0123456789ab,"
             " add-refusal-0123456789ab, add-edges-0123456789ab, composite-gelu-0,"
-            " lifetime-walk-0123456789ab, model-gpt2-f32-logits-0123456789ab,"
+            " weights-Q4_K-1, lifetime-walk-0123456789ab, model-gpt2-f32-logits-0123456789ab,"
             " regression-0123456789ab and program-SEED-NUMBER; ops of your own need --import MODULE"
         )
     return _among(id, _of_op(op))

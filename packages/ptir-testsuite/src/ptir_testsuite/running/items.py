@@ -20,6 +20,7 @@ from ptir_testsuite.corpus.profiles import names_of, profiles_of
 from ptir_testsuite.corpus.selection import Matches
 from ptir_testsuite.corpus.stored import Stored, stored
 from ptir_testsuite.corpus.sweeps import Sweep, sweeps
+from ptir_testsuite.corpus.weights import WeightCall, weight_calls
 from ptir_testsuite.running.execute import Setting, run_case
 from ptir_testsuite.running.kinds.composites import run_composite
 from ptir_testsuite.running.kinds.edited import run_edited, run_edited_together
@@ -34,6 +35,7 @@ from ptir_testsuite.running.kinds.programs import (
 )
 from ptir_testsuite.running.kinds.refusals import Refusal, refusals, run_refusal
 from ptir_testsuite.running.kinds.sweeps import run_sweep, sweep_profiles
+from ptir_testsuite.running.kinds.weights import run_weights, weight_profiles
 from ptir_testsuite.running.outcomes import Row
 from ptir_testsuite.running.together import run_cases
 
@@ -42,6 +44,7 @@ Item = (
     | Sweep
     | Refusal
     | CompositeCall
+    | WeightCall
     | ModelRun
     | Lifetime
     | RandomProgram
@@ -51,9 +54,10 @@ Item = (
 
 
 def items(programs: int, seed: int = 0, first: int = 0) -> Iterator[Item]:
-    """Cases, sweeps, refusals, composites, models, lifetimes, regressions, then random programs."""
+    """Cases, sweeps, refusals, composites, weights, models, lifetimes, regressions, programs."""
     yield from _derived(tuple((op.name, id(op)) for op in OPS.values()))
     yield from composites()
+    yield from weight_calls()
     yield from model_runs()
     yield from lifetimes()
     yield from stored()
@@ -164,6 +168,13 @@ KINDS: Final[Mapping[type, Kind[Any]]] = {
         _of_dtypes,
         lambda item: item.dtypes,
         in_slice=in_turn(2, attrgetter("name")),
+    ),
+    WeightCall: Kind[WeightCall](
+        run_weights,
+        lambda item: ("weights", item.call, item.dtypes),
+        weight_profiles,
+        lambda item: (item.call, *item.dtypes, "quantized"),
+        in_slice=in_turn(15, lambda item: ""),
     ),
     ModelRun: Kind[ModelRun](
         run_model,

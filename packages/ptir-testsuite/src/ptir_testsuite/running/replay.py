@@ -24,6 +24,7 @@ from ptir_testsuite.corpus.models import ModelRun
 from ptir_testsuite.corpus.programs import Drawn, drawn_program
 from ptir_testsuite.corpus.stored import Stored
 from ptir_testsuite.corpus.sweeps import Sweep
+from ptir_testsuite.corpus.weights import WeightCall
 from ptir_testsuite.oracles.accuracy import bound_of
 from ptir_testsuite.oracles.composites import by_formula
 from ptir_testsuite.oracles.floats import doubles
@@ -37,6 +38,7 @@ from ptir_testsuite.running.kinds.models import told as model_told
 from ptir_testsuite.running.kinds.programs import RandomProgram
 from ptir_testsuite.running.kinds.refusals import Refusal
 from ptir_testsuite.running.kinds.sweeps import told as sweep_told
+from ptir_testsuite.running.kinds.weights import expected as weights_expected
 from ptir_testsuite.running.outcomes import Outcome, Row
 from ptir_testsuite.running.raised import named, trace
 from ptir_testsuite.running.workers import Order, run_in_processes
@@ -82,6 +84,8 @@ def _told(item: Item, runs: Setting | None, setting: Setting, most: int) -> Iter
         yield from sweep_told(item)
     elif isinstance(item, CompositeCall):
         yield from _composite(item, runs, most)
+    elif isinstance(item, WeightCall):
+        yield from _weights(item, runs, most)
     elif isinstance(item, EditedProgram):
         yield from ("text:", *_indented(item.text))
     else:
@@ -142,6 +146,20 @@ def _composite(item: CompositeCall, runs: Setting | None, most: int) -> Iterator
     if runs is not None:
         context = PassContext(runs.target.backend, runs.target.device)
         yield from _got(runs, legalize(program, context), arrays, False, most)
+
+
+def _weights(item: WeightCall, runs: Setting | None, most: int) -> Iterator[str]:
+    yield f"call: {item.call}, and rows of the weight"
+    yield "rule: the numbers that the format defines, but for the sign of zeros; products within"
+    yield "  roundings of f32"
+    yield from ("program:", *_indented(str(item.program)))
+    yield from _arrays("input", item.arrays, item.program.inputs, most)
+    product, rows = weights_expected(item)
+    yield f"expected (float64): {_values(product.result, str, most)}"
+    yield f"expected (the format): {_values(rows, str, most)}"
+    if runs is not None:
+        context = PassContext(runs.target.backend, runs.target.device)
+        yield from _got(runs, legalize(item.program, context), item.arrays, False, most)
 
 
 def _program(

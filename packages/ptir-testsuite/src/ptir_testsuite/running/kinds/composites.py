@@ -19,20 +19,18 @@ import numpy as np
 import ptir.functional  # noqa: F401  fills the table of functionals
 from ptir.backend import Executable, Options
 from ptir.backend.interpreter import query_of
-from ptir.capture.plan import Parameter, plan_for
 from ptir.errors import UnsupportedError
 from ptir.ir.program import Program
 from ptir.ops import OPS
-from ptir.params.source import ArraySource
-from ptir.params.store import ParamStore
 from ptir.passes.context import PassContext
 from ptir.passes.legalize import legalize
 from ptir_testsuite.corpus.composites import BATCHED, CompositeCall
 from ptir_testsuite.corpus.profiles import names_of, profiles_of
 from ptir_testsuite.corpus.sweeps import LETTERS
-from ptir_testsuite.oracles.composites import FIXED, Found, by_formula
-from ptir_testsuite.oracles.floats import FORMATS, Array, doubles
+from ptir_testsuite.oracles.composites import Found, by_formula
+from ptir_testsuite.oracles.floats import Array, doubles
 from ptir_testsuite.running.execute import Failed, Setting
+from ptir_testsuite.running.kinds.formulas import run_with_parameters, shares_of
 from ptir_testsuite.running.outcomes import Outcome, Row
 from ptir_testsuite.running.raised import told
 from ptir_testsuite.running.turns import in_turns
@@ -151,14 +149,7 @@ def _compared(form: _Form, item: CompositeCall, found: Array, expected: Found) -
         raise Failed(Outcome.MISMATCH, "compare", f"{item.id} {form.name}: {text}")
     if not found.size:
         return 0.0
-    single = FORMATS["f32"]
-    steps = (FIXED + expected.roundings) * single.unit
-    bound = steps * expected.magnitude + (expected.magnitude > 0) * FIXED * single.tiny
-    nearest = expected.result.astype(np.float32)  # infinite beyond the largest f32
-    error = np.where(found == nearest, 0.0, np.abs(found - expected.result))
-    error = np.where(np.isnan(found) & np.isnan(expected.result), 0.0, error)
-    share = np.where(error == 0, 0.0, error / bound)
-    share = np.where(np.isnan(share), np.inf, share)
+    share, error, bound = shares_of(found, expected)
     worst = tuple(int(i) for i in np.unravel_index(int(share.argmax()), share.shape))
     if share[worst] > 1:
         text = (
@@ -172,22 +163,11 @@ def _compared(form: _Form, item: CompositeCall, found: Array, expected: Found) -
     return float(share[worst])
 
 
-def _run_with_parameters(program: Program, arrays: list[Array], setting: Setting) -> list[Any]:
-    """The results of a program that core compiles with parameters of a store."""
-    target = setting.target
-    given = list(zip(program.ports, arrays, strict=True))
-    store = ParamStore(ArraySource({p.name: a for p, a in given if p.kind == "parameter"}), target)
-    plan = plan_for(program, target)
-    held = plan.bind({name: Parameter(store, name) for name in store.source.names()})
-    inputs = [target.backend.upload(a, target.device) for p, a in given if p.kind == "input"]
-    return [target.backend.download(result, target.device) for result in plan.run(inputs, held)]
-
-
 def _run(form: _Form, item: CompositeCall, arrays: list[Array], setting: Setting) -> list[Any]:
     if not form.is_stored:
         return _ran(_built(form, item, setting), form, item, arrays, setting)
     with _telling(item, form):
-        return _run_with_parameters(form.program, arrays, setting)
+        return run_with_parameters(form.program, arrays, setting)
 
 
 def _built(form: _Form, item: CompositeCall, setting: Setting) -> Executable:
