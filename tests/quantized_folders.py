@@ -305,8 +305,8 @@ CASES: dict[str, Case] = {
     **{f"gptq-{bits}": Case({**GPTQ, "bits": bits}, gptq(bits)) for bits in (2, 3, 4, 8)},
     "gptq-v2": Case({**GPTQ, **V2, "bits": 4}, gptq(4, shift=0)),
     "gptq-all": Case({**GPTQ, "bits": 4, "group_size": -1}, gptq(4, group=-1)),
-    "gptq-order": Case({**GPTQ, "bits": 4, "desc_act": True}, gptq(4, shuffle=True), words=False),
-    "gptq-order-3": Case({**GPTQ, "bits": 3}, gptq(3, shuffle=True), words=False),
+    "gptq-order": Case({**GPTQ, "bits": 4, "desc_act": True}, gptq(4, shuffle=True)),
+    "gptq-order-3": Case({**GPTQ, "bits": 3}, gptq(3, shuffle=True)),
     "gptq-f32": Case({**GPTQ, "bits": 4}, gptq(4, dtype=np.float32), words=False),
     **{
         f"mlx-{bits}": Case({**GROUP, "bits": bits}, mlx(bits), key="quantization")

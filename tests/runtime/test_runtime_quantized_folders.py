@@ -39,7 +39,8 @@ def test_numbers_are_those_of_the_definition_and_so_are_the_logits(
 
 
 @pytest.mark.parametrize(
-    "name", ["gptq-3", "mlx-4", "bnb-nf4-nested", "bnb-int8", "fp8-blocks", "fp8-output"]
+    "name",
+    ["gptq-3", "gptq-order", "mlx-4", "bnb-nf4-nested", "bnb-int8", "fp8-blocks", "fp8-output"],
 )
 def test_compiled_kernels_read_the_same_numbers(tmp_path: Path, name: str) -> None:
     folder = write(tmp_path, CASES[name])
@@ -57,7 +58,7 @@ def test_keys_may_have_the_prefix_of_the_family(tmp_path: Path) -> None:
     assert model.store.source.keep_dtype  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize("name", ["gptq-4", "bnb-nf4", "awq"])
+@pytest.mark.parametrize("name", ["gptq-4", "gptq-order", "bnb-nf4", "awq"])
 def test_gpt2_takes_them_turned(tmp_path: Path, name: str) -> None:
     checkpoint = small_checkpoint(n_embd=64, n_layer=1)
     tensors: Arrays = {}
@@ -144,7 +145,7 @@ def test_inspect_says_what_weights_are_and_become(tmp_path: Path, command: Comma
         "bnb-nf4": "bnb-nf4-b32 becomes words of 4 bits in a table, a scale for 32 inputs",
         "fp8-tensor": "fp8-e4m3 becomes words of 8 bits as f8e4m3fn, a scale for 64 inputs",
         "bnb-int8": "bnb-int8-channel becomes words of 8 bits as i8, a scale for 64 inputs",
-        "gptq-order": "gptq-int4-g32 becomes floats of --dtype: g_idx puts inputs of one group",
+        "gptq-order": "gptq-int4-g32 becomes words of 4 bits, a scale and a minimum for 32 inputs, in",
         "gptq-f32": "gptq-int4-g32 becomes floats of --dtype: a scale of f32 times a sum rounds",
     }.items():
         folder = write(tmp_path / name, CASES[name])

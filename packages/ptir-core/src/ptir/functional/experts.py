@@ -119,6 +119,7 @@ def expert_linear(x: Tensor, weight: Weight, chosen: Tensor, *, experts: int) ->
     ``TypeRuleError``.
     """
     if isinstance(weight, QuantizedWeight) and weight.axis == 1:
+        x = x if weight.order is None else take(x, weight.order, axis=-1)
         how: dict[str, Any] = {"bits": weight.bits, "group": weight.group, "table": weight.table}
         parts = (weight.values, weight.scales, weight.bias)
         return quantized_expert_linear(x, *parts, chosen, experts=experts, **how)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from ptir.capture import Tensor, call
-from ptir.functional.arrays import concat, full
+from ptir.functional.arrays import concat, full, take
 from ptir.functional.check import STORAGE, Checked
 from ptir.functional.define import composite, functional, implementation
 from ptir.functional.quantized import quantized_linear
@@ -29,6 +29,7 @@ class QuantizedWeight:
     Values are numbers, or stand for what a ``table`` says (``ptir.weights.tables``). The bias of a
     group is its ``minimum``, held as its scale is, or without one its scale times ``-zero``.
 
+    ``order`` i32[inputs] says which input each one in the words is, where that is not its place.
     With ``vectors`` the words hold codes that stand for several values of 8 bits each, negated
     about the zero point where a bit of ``signs`` is set.
     """
@@ -48,6 +49,7 @@ class QuantizedWeight:
     sharing: int = 1
     vectors: Vectors | Fifths | None = None
     signs: Tensor | None = None
+    order: Tensor | None = None
 
     @property
     def values(self) -> Tensor:
@@ -88,7 +90,11 @@ class QuantizedWeight:
     def dense(self) -> Tensor:
         """The weight as f32: recorded where it is used, computed by whoever reads it."""
         how = {"axis": self.axis, "bits": self.bits, "group": self.group, "dtype": F32}
-        return call("dequantize", self.values, self.scales, self.bias, table=self.table, **how)
+        how["table"] = self.table
+        found = call("dequantize", self.values, self.scales, self.bias, **how)
+        if self.order is None:
+            return found
+        return take(found, call("sort", self.order, axis=0)[1], axis=self.axis)
 
 
 def _digits(x: Tensor, axis: int) -> Tensor:
@@ -186,9 +192,14 @@ def stored_alike(weights: Sequence[Weight]) -> list[list[int]]:
 
 
 def _form(weight: Weight) -> object:
-    """Equal for weights that are stored alike: in floats of a type, or in words of one kind."""
+    """Equal for weights that are stored alike: in floats of a type, or in words of one kind.
+
+    A weight whose inputs have an order of their own is like no other.
+    """
     if not isinstance(weight, QuantizedWeight):
         return weight.dtype
+    if weight.order is not None:
+        return object()
     parts = [getattr(weight, name) for name in _PARTS]
     types = [None if part is None else part.dtype for part in parts]
     how = (weight.table, weight.factor, weight.code, weight.sharing, weight.vectors)
@@ -262,6 +273,7 @@ def _quantized(x: Tensor, weight: QuantizedWeight, bias: Tensor | None, layout: 
     if weight.axis != {"io": 0, "oi": 1}.get(layout):
         return linear(x, weight.dense(), bias, layout=layout)
     how: dict[str, Any] = {"bits": weight.bits, "group": weight.group, "table": weight.table}
+    x = x if weight.order is None else take(x, weight.order, axis=-1)
     return quantized_linear(
         x, weight.values, weight.scales, weight.bias, bias, layout=layout, **how
     )

@@ -12,8 +12,8 @@ from ptir.errors import CheckpointError
 from ptir.params.parted import WORDS, PartedSource, in_runs
 from ptir.params.quantized import resized
 from ptir.params.source import Array, BlockSource, block_rows_of
-from ptir.types import U32, TensorType
-from ptir.weights.affine_form import SCALE, AffineForm, affine_arrays, floats_of
+from ptir.types import I32, U32, TensorType
+from ptir.weights.affine_form import ORDER, SCALE, AffineForm, affine_arrays, floats_of
 
 
 class PackedSource(PartedSource):
@@ -60,12 +60,20 @@ class PackedSource(PartedSource):
         _check_scales(f"{self._where}: {base!r}", form, found)
         if axis == 0:
             found = {name: np.ascontiguousarray(array.T) for name, array in found.items()}
+        if form.format.order is not None:
+            found[ORDER] = np.frombuffer(form.format.order.numbers, np.int32)
         return found
 
 
 def part_name(name: str, form: AffineForm, part: str) -> str:
     """What a part of the weight called ``name`` is called."""
     return f"{name}:{form.format.name}.{part}"
+
+
+def parts_of(form: AffineForm) -> tuple[str, ...]:
+    """The names of the parts of a weight."""
+    order = () if form.format.order is None else (ORDER,)
+    return (WORDS, *form.parts, *order)
 
 
 def _parts(
@@ -76,6 +84,8 @@ def _parts(
     for part, (dtype, each) in form.parts.items():
         shared = resized(shape, axis, shape[axis] // each)
         yield part, (part_name(name, form, part), TensorType(dtype, shared))
+    if form.format.order is not None:
+        yield ORDER, (part_name(name, form, ORDER), TensorType(I32, (shape[axis],)))
 
 
 def _check_scales(what: str, form: AffineForm, arrays: Mapping[str, Array]) -> None:

@@ -108,12 +108,11 @@ def held_parameters(
 def _packed(
     source: BlockSource, forms: Mapping[str, tuple[AffineForm, int]], where: str
 ) -> HeldParameters:
-    from ptir.params.packed import PackedSource, part_name
-    from ptir.params.parted import WORDS
+    from ptir.params.packed import PackedSource, part_name, parts_of
 
     packed = PackedSource(source, forms, where)
     names = {
-        name: {part: part_name(name, form, part) for part in (WORDS, *form.parts)}
+        name: {part: part_name(name, form, part) for part in parts_of(form)}
         for name, (form, _) in forms.items()
     }
 
@@ -153,10 +152,11 @@ def packed_forms(module: Any, source: ParamSource) -> dict[str, tuple[AffineForm
         return {}
     from ptir.weights.affine_form import affine_form
 
-    axes = module.block_weights()
+    axes, products = module.block_weights(), module.weights()
     found: dict[str, tuple[AffineForm, int]] = {}
     for name, format in stored.items():
-        form = affine_form(format) if name in axes else None
+        looked_up = format.order is not None and name not in products
+        form = None if name not in axes or looked_up else affine_form(format)
         if form is not None:
             found[name] = form, axes[name]
     return found

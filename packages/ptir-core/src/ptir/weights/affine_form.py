@@ -58,6 +58,8 @@ Array = NDArray[Any]
 F8: Final = DTYPES["f8e4m3fn"]
 SCALE, MINIMUM, SIGNS, SUPER = "scale", "minimum", "signs", "super_"
 """Names of arrays; that of super-blocks has the last one in front."""
+ORDER: Final = "order"
+"""The name of the i32 that say which input each one in the words is (``WeightFormat.order``)."""
 WHOLE: Final = (U8, I8)
 """Types of whole numbers that are multiplied with the float of a super-block."""
 LARGEST_GROUP: Final = 128
@@ -272,7 +274,8 @@ def held_as(format: WeightFormat) -> str:
         return f"{form.vectors}, a scale for {form.group} inputs"
     looked_up = f" as {form.table.name}" if isinstance(form.table, DType) else ""
     looked_up = " in a table" if isinstance(form.table, tuple) else looked_up
-    return f"words of {form.bits} bits{looked_up}, a scale{minimum} for {form.group} inputs"
+    own = ", in an order of their own" if format.order else ""
+    return f"words of {form.bits} bits{looked_up}, a scale{minimum} for {form.group} inputs{own}"
 
 
 def affine_arrays(form: AffineForm, arrays: Mapping[str, Array]) -> dict[str, Array]:

@@ -233,10 +233,21 @@ PANELS: Final = PackedLayout()
 
 
 @dataclass(frozen=True)
+class InputOrder:
+    """Which input each stored one is, where those that share a scale were put side by side.
+
+    ``numbers`` are i32 in the machine's order of bytes.
+    """
+
+    numbers: bytes
+
+
+@dataclass(frozen=True)
 class WeightFormat:
     """A format: its arrays, the inputs of a block, what a weight is, and kernels' layout if any.
 
     ``expanded`` says why kernels take its weights as floats, where the numbers alone do not.
+    ``order`` is that of one weight: blocks are of its inputs in another order than the model's.
     Raises ``ValueError`` where planes and readings do not fit the arrays or the block.
     """
 
@@ -246,6 +257,7 @@ class WeightFormat:
     value: Quantity
     packed: PackedLayout | None = None
     expanded: str = ""
+    order: InputOrder | None = None
 
     def __post_init__(self) -> None:
         for quantity in self.value.within():

@@ -21,6 +21,7 @@ from ptir.checkpoint.quantized.integers import check_rows, in_order, sorted_inpu
 from ptir.checkpoint.quantized.tensors import ModuleTensors, StoredWeight
 from ptir.params.source import Array
 from ptir.types import DTYPES, F32, I8, I32, I64, U8, DType
+from ptir.weights.record import InputOrder
 from ptir.weights.words import BITS, words_for
 
 SIGN: Final = np.uint8(1 << 7)
@@ -102,9 +103,9 @@ def _pack_quantized(fields: Fields, tensors: ModuleTensors) -> StoredWeight:
         scale,
         zeros=not symmetric,
         lowest=-(1 << (bits - 1)) if symmetric else 0,
-        expanded="" if order is None else records.SORTED,
+        order=None if order is None else InputOrder(order.tobytes()),
     )
-    return tensors.weight(format, (outputs, inputs), arrays, inputs=order)
+    return tensors.weight(format, (outputs, inputs), arrays)
 
 
 def _int_quantized(fields: Fields, tensors: ModuleTensors) -> StoredWeight:

@@ -13,6 +13,7 @@ from ptir.checkpoint.quantized.fields import Fields
 from ptir.checkpoint.quantized.tensors import ModuleTensors, StoredWeight
 from ptir.params.source import Array
 from ptir.types import BF16, F16, F32, I32, U8, U32
+from ptir.weights.record import InputOrder
 from ptir.weights.words import WORD, words_for
 
 HALVES: Final = (F16, BF16, F32)
@@ -97,9 +98,9 @@ def gptq(fields: Fields, tensors: ModuleTensors) -> StoredWeight:
             "zeros": transposed(zeros + np.uint8(minus_one) & np.uint8((1 << bits) - 1)),
         }
 
-    expanded = "" if order is None else records.SORTED
-    format = records.integers("gptq", bits, by, scale, zeros=True, expanded=expanded)
-    return tensors.weight(format, (outputs, inputs), arrays, inputs=order)
+    sorted_ = None if order is None else InputOrder(order.tobytes())
+    format = records.integers("gptq", bits, by, scale, zeros=True, order=sorted_)
+    return tensors.weight(format, (outputs, inputs), arrays)
 
 
 def sorted_inputs(tensors: ModuleTensors, suffix: str, inputs: int, group: int) -> Array | None:
@@ -111,7 +112,7 @@ def sorted_inputs(tensors: ModuleTensors, suffix: str, inputs: int, group: int) 
         return None
     tensors.shaped(suffix, (inputs,), I32)
     groups = np.asarray(tensors.read(suffix))
-    order = np.argsort(groups, kind="stable")
+    order = np.argsort(groups, kind="stable").astype(np.int32)
     if not np.array_equal(groups[order], np.arange(inputs) // group):
         tensors.refuse(suffix, f"every group must have {group} inputs")
     return None if np.array_equal(order, np.arange(inputs)) else order

@@ -19,6 +19,7 @@ from ptir.weights.record import (
     EVERY,
     Codebook,
     Digit,
+    InputOrder,
     Integer,
     Numbers,
     Plane,
@@ -36,7 +37,6 @@ WIDE_SCALES: Final = "a scale of f32 times a sum rounds otherwise than the sum o
 ONE_LINE: Final = "its blocks are of one line of all weights, and go on in the next row"
 LEAST_GROUP: Final = 16
 """Fewest inputs with a scale that kernels read."""
-SORTED: Final = "g_idx puts inputs of one group far apart"
 
 
 @dataclass(frozen=True)
@@ -94,10 +94,10 @@ def integers(
     *,
     zeros: bool,
     lowest: int = 0,
-    expanded: str = "",
+    order: InputOrder | None = None,
 ) -> WeightFormat:
     """Whole numbers in a stream of bits, minus stored zero points or from ``lowest`` on."""
-    expanded = expanded or (WIDE_SCALES if zeros and scale == F32 else "")
+    expanded = WIDE_SCALES if zeros and scale == F32 else ""
     words = Plane("words", bits, 0, (Digit(by.block, bits),))
     codes = Numbers((words,), Integer(lowest))
     arrays = [
@@ -115,7 +115,7 @@ def integers(
         negative = Quantity(by.numbers("zeros", U8), Quantity(-1.0, step))
         value = Quantity(codes, step, negative)
     name = f"{method}-int{bits}-{by.called}"
-    return WeightFormat(name, by.block, tuple(arrays), value, expanded=expanded)
+    return WeightFormat(name, by.block, tuple(arrays), value, expanded=expanded, order=order)
 
 
 @lru_cache(maxsize=64)

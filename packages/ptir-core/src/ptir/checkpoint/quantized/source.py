@@ -139,7 +139,8 @@ def decoded(weight: StoredWeight) -> Array:
         outputs, inputs = weight.shape
         return decode(weight.format, arrays)[0, : outputs * inputs].reshape(weight.shape)
     found = np.empty(weight.shape, np.float32)
-    columns = slice(None) if weight.inputs is None else weight.inputs
+    order = weight.format.order
+    columns = slice(None) if order is None else np.frombuffer(order.numbers, np.int32)
     for first, part in _parts(weight, arrays):
         lines = decode(weight.format, part)[:, : weight.shape[1]]
         found[first : first + len(lines), columns] = lines

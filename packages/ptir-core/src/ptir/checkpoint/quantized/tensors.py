@@ -17,7 +17,7 @@ class StoredWeight:
     """A weight of ``shape`` [outputs, inputs], as ``arrays`` gives it by its record's names.
 
     ``tensors`` are those of the file. What is stored by ``flat`` records is one line of all
-    outputs. ``inputs`` says which input each decoded one is, where they were sorted.
+    outputs.
     """
 
     format: WeightFormat
@@ -25,7 +25,6 @@ class StoredWeight:
     tensors: tuple[str, ...]
     arrays: Callable[[], dict[str, Array]]
     flat: bool = False
-    inputs: Array | None = None
 
 
 @dataclass(frozen=True)
@@ -92,7 +91,6 @@ class ModuleTensors:
         arrays: Callable[[], dict[str, Array]],
         *,
         flat: bool = False,
-        inputs: Array | None = None,
     ) -> StoredWeight:
         """The weight that all of the module's tensors hold."""
-        return StoredWeight(format, shape, tuple(self.names.values()), arrays, flat, inputs)
+        return StoredWeight(format, shape, tuple(self.names.values()), arrays, flat)

@@ -51,7 +51,17 @@ class Operands:
 
 
 def _reshape(op: Operands, at: Coordinates) -> Expr:
-    return op.at(0, unravel_index(ravel_index(at, op.type.shape), op.types[0].shape))
+    return op.at(0, _reshaped(at, op.type.shape, op.types[0].shape))
+
+
+def _reshaped(at: Coordinates, shape: Sequence[int], other: Sequence[int]) -> Coordinates:
+    """The coordinates in another shape of what is ``at`` coordinates of a shape.
+
+    Those of leading axes that both have stay as they are.
+    """
+    pairs = enumerate(zip(shape, other, strict=False))
+    same = next((n for n, (a, b) in pairs if a != b), min(len(shape), len(other)))
+    return (*at[:same], *unravel_index(ravel_index(at[same:], shape[same:]), other[same:]))
 
 
 def _transpose(op: Operands, at: Coordinates) -> Expr:
@@ -342,7 +352,7 @@ MOVEMENT: Final[dict[str, Callable[[Operands, Coordinates], Expr]]] = {
 
 
 def _through_reshape(op: Operands, at: Coordinates) -> Coordinates:
-    return unravel_index(ravel_index(at, op.types[0].shape), op.type.shape)
+    return _reshaped(at, op.types[0].shape, op.type.shape)
 
 
 def _through_transpose(op: Operands, at: Coordinates) -> Coordinates:

@@ -25,10 +25,9 @@ from ptir.codegen.expressions.expr import (
 )
 from ptir.codegen.expressions.float8 import float_of_byte
 from ptir.codegen.expressions.index import ZERO, Index, axis
-from ptir.codegen.fusion.graph import Builder
+from ptir.codegen.fusion.graph import Builder, Graph
 from ptir.codegen.fusion.renumber import Value
 from ptir.codegen.weights.computed_words import ComputedWords
-from ptir.codegen.weights.panel_views import panels_of_slices
 from ptir.codegen.weights.panels import LANES, Panels
 from ptir.codegen.weights.word_bytes import from_table, in_places, moved, spread_nibbles
 from ptir.types import F32, I8, I32, U32, DType
@@ -308,18 +307,33 @@ class Quantized:
         return bias
 
     def _by_group(self, builder: Builder, value: int, output: Index, group: Index) -> Expr:
-        if panels_of_slices(builder.graph, value) is None:
-            output = self._inside(output)
+        found = self._float_at(builder, value, output, group)
+        if output.high < self.panels.outputs or _is_in_memory(builder.graph, found):
+            return found
+        return self._float_at(builder, value, self._inside(output), group)
+
+    def _float_at(self, builder: Builder, value: int, output: Index, group: Index) -> Expr:
         at = (output, group) if self.panels.layout == "oi" else (group, output)
         return cast(F32, builder.at(value, at))
 
     def _inside(self, output: Index) -> Index:
         """An output, or the last one for those with which panels are filled up."""
         last = self.panels.outputs - 1
-        if output.high <= last:
-            return output
         nearest = Apply(I32, "min", Coordinate(I32, output), constant(I32, last))
         return as_index(nearest, 0, last)
+
+
+def _is_in_memory(graph: Graph, found: Expr) -> bool:
+    """Whether all that is read lies in memory: panels are filled up to 16 outputs.
+
+    Then an output behind the last one needs no other in its place, which no vector could load.
+    """
+    loads = (one for one in walk(found) if isinstance(one, Load))
+    return all(
+        one.index.low >= 0
+        and (one.index.high + 1) * one.dtype.bits <= 8 * graph.type(one.source).nbytes
+        for one in loads
+    )
 
 
 GroupFloat: TypeAlias = Callable[[Builder, Index, Index], Expr]
