@@ -112,6 +112,10 @@ AT_ONCE: Final = ("--at-once",)
 PATIENT: Final = ("--timeout", "300")
 """Intel's compiler takes 110 s for a program of 24 random draws."""
 
+KERNELS: Final = ("tests/fuzz_kernels.py", "--backend")
+FEWER: Final = ("--blocks", "1000")
+"""Of each format, where a kernel's threads take turns on the host."""
+
 STAGES: Final = {
     "tests": Stage(45, PYTEST, REQUIRED),
     "mutants": Stage(6, (*SUITE, "mutants", "--jobs", str(os.cpu_count())), reads=CODE),
@@ -132,6 +136,10 @@ STAGES: Final = {
     "fuzz-folder": Stage(5, (*FILES, "folder", "--count", "20000", "--jobs", "2"), reads=TESTS),
     "fuzz-config": Stage(5, (*FILES, "config", "--count", "5400", "--jobs", "2"), reads=TESTS),
     "blocks": Stage(10, ("tests/fuzz_blocks.py", "--jobs", "2"), reads=TESTS),
+    "kernels": Stage(12, (*KERNELS, "c"), reads=TESTS),
+    "kernels-pocl": Stage(40, (*KERNELS, "opencl:portable"), reads=TESTS),
+    "kernels-coop": Stage(40, (*KERNELS, "opencl:portable"), COOP, reads=TESTS),
+    "kernels-cuda": Stage(20, (*KERNELS, "cuda-host", *FEWER), HOST, reads=TESTS),
     "umath": Stage(3, (*WITNESS, "umath", "--backend", "c"), reads=CODE),
     "onnx": Stage(5, (*WITNESS, "onnx", "--backend", "c"), reads=CODE),
 }

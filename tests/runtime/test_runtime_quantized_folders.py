@@ -145,7 +145,7 @@ def test_inspect_says_what_weights_are_and_become(tmp_path: Path, command: Comma
         "bnb-nf4": "bnb-nf4-b32 becomes words of 4 bits in a table, a scale for 32 inputs",
         "fp8-tensor": "fp8-e4m3 becomes words of 8 bits as f8e4m3fn, a scale for 64 inputs",
         "bnb-int8": "bnb-int8-channel becomes words of 8 bits as i8, a scale for 64 inputs",
-        "gptq-order": "gptq-int4-g32 becomes words of 4 bits, a scale and a minimum for 32 inputs, in",
+        "gptq-order": "gptq-int4-g32 becomes words of 4 bits, a scale and a minimum for 32",
         "gptq-f32": "gptq-int4-g32 becomes floats of --dtype: a scale of f32 times a sum rounds",
     }.items():
         folder = write(tmp_path / name, CASES[name])

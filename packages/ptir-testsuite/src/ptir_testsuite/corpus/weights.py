@@ -134,12 +134,15 @@ def _stored(format: WeightFormat, one: StoredArray, draws: Draws) -> Array:
     bytes_ = raw.view(np.uint8).reshape(lines, across, -1).copy()
     for quantity in format.value.within():
         if isinstance(quantity.numbers, Numbers):
-            _moderate(quantity.numbers, one.name, bytes_)
+            moderate(quantity.numbers, one.name, bytes_)
     return bytes_.reshape(lines, -1).view(one.dtype.numpy)
 
 
-def _moderate(numbers: Numbers, array: str, found: Array) -> None:
-    """Make what says a float neither large nor infinite, nor a sign where there is none."""
+def moderate(numbers: Numbers, array: str, found: Array) -> None:
+    """Make what says a float neither large nor infinite, nor a sign where there is none.
+
+    ``found`` u8[outputs, blocks, bytes] are those of the array called ``array``.
+    """
     plane, reading = numbers.planes[-1], numbers.reading
     if plane.array != array:
         return
