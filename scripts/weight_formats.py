@@ -6,8 +6,11 @@ read from the tests themselves, so the page can claim nothing that no test has.
 
 from __future__ import annotations
 
+import ast
 import importlib
 import inspect
+import json
+import re
 import sys
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,6 +22,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import prove
 
+from ptir.checkpoint.gguf import READABLE
 from ptir.checkpoint.quantized import METHODS
 from ptir.checkpoint.quantized.source import method_of, quantized_source
 from ptir.models.table import definition
@@ -32,6 +36,17 @@ from ptir_testsuite.corpus.composites import CALLS
 
 TESTS: Final = Path(__file__).resolve().parent.parent / "tests"
 RUNS: Final = "tests/runtime/test_runtime_gguf.py"
+PARITY: Final = "tests/parity/test_gguf_formats.py"
+RESULTS: Final = Path(__file__).resolve().parent.parent / "benchmarks/results"
+PROCESSORS: Final = {"AMD EPYC": "AMD EPYC", "Intel(R) Xeon(R) Processor": "Intel Xeon"}
+"""What processors are called in a narrow column."""
+FIGURES: Final = {
+    "ptir: decode": "{:.0f}",
+    "decode, x llama.cpp": "{:.2f}",
+    "prefill, x llama.cpp": "{:.2f}",
+    "ptir --fast: prefill, x llama.cpp": "{:.2f}",
+}
+"""The figures of a measurement that have a column, and how they are shown."""
 KERNELS: Final = "tests/c/test_c_weights.py"
 FOLDERS: Final = "tests/runtime/test_runtime_quantized_folders.py"
 DECODED: Final = "tests/weights/test_weights_decode.py"
@@ -58,12 +73,14 @@ floats, F32, F16, BF16 and F64, are kept as `--dtype` says.
 ## GGUF
 
 *Beside* is who else decodes {blocks:,} random blocks of the type to the same bits, by
-`ptir.weights.decode` and as words (stage `blocks` of `make prove`). *Runs on*: logits of a model
-whose matrices have the type are those of its numbers. *Kernels read it*: those of these backends
-read the stored blocks themselves, weight by weight, to the same bits.
+`ptir.weights.decode` and as words (stage `blocks` of `make prove`). Stages `kernels` take as many
+through the kernels of prompts, of decoding and of lookups. *Logits* of a model whose matrices have
+the type are those of the dequantized model in Transformers on these backends, to 1e-4 of the
+largest. A product and a lookup in each type belong to the conformance corpus, so every stage that
+runs it whole runs them: {stages}.
 
-| type | bits in the file | in memory | group | computed with | beside | runs on | kernels read it |
-|---|---|---|---|---|---|---|---|
+| type | bits in the file | in memory | group | computed with | beside | logits |
+|---|---|---|---|---|---|---|
 """
 
 GGUF_END = """
@@ -71,9 +88,11 @@ A row again, with its name for `Q4_K`:
 
 ```text
 python tests/fuzz_blocks.py --type Q4_K
-pytest {runs} {kernels} -k Q4_K
+python tests/fuzz_kernels.py --backend c --type Q4_K
+ptir-conformance run --backend opencl -k weights-Q4_K
+pytest {parity} {runs} -k Q4_K
 ```
-
+{speed}
 ## Quantized while they load
 
 `--quant NAME` makes these of floats. Kernels read their words as they are stored, in every
@@ -81,6 +100,18 @@ schedule.
 
 | format | bits | group | runs on | kernels read it |
 |---|---|---|---|---|
+"""
+
+SPEED = """
+### Speed
+
+Decoding and a prompt of 512 as multiples of llama.cpp's speed on the same file, as many threads,
+two processors, alternating in one run: medians ({docs} says what bounds each). *Exact* products
+round as f32 does, `--fast` rounds activations to bytes. A row again:
+`python benchmarks/gguf_speed.py --models llama-0.5b --types Q4_K_M --fast`.
+
+| model | type | processor | tok/s | decoding | prompt, exact | prompt, `--fast` |
+|---|---|---|---|---|---|---|
 """
 
 WORDS = """
@@ -145,9 +176,13 @@ def page(note: str) -> str:
     """The whole page."""
     return note + "".join(
         (
-            INTRO.format(blocks=_module("fuzz_blocks").BLOCKS, sizes=_among(PACKED_BITS)),
+            INTRO.format(
+                blocks=_module("fuzz_blocks").BLOCKS,
+                sizes=_among(PACKED_BITS),
+                stages=", ".join(_stages()),
+            ),
             *map(_gguf_row, GGUF),
-            GGUF_END.format(runs=RUNS, kernels=KERNELS),
+            GGUF_END.format(runs=RUNS, parity=PARITY, speed="".join(_speed())),
             *map(_own_row, OWN),
             WORDS.format(bits=_among(_corpus_bits()), stages=", ".join(_stages())),
             *_word_rows(),
@@ -201,9 +236,13 @@ def _read_by_kernels(name: str) -> str:
     return "c" if name in cases else "-"
 
 
-def _gguf_targets(name: str) -> str:
-    test = "test_every_quantized_type_gives_the_logits_of_its_numbers"
-    return _target(RUNS, test) if name in _parameters(RUNS, test) else "-"
+def _logits_on(name: str) -> str:
+    """The backends on which logits of a type are compared with those of Transformers."""
+    text = (TESTS.parent / PARITY).read_text(encoding="utf-8")
+    (backends,) = re.findall(r"^BACKENDS = (\(.*\))$", text, re.MULTILINE)
+    left_out = ast.literal_eval(re.findall(r"not in (\(.*\))\]$", text, re.MULTILINE)[0])
+    assert name in READABLE and name not in left_out, name
+    return ", ".join(ast.literal_eval(backends))
 
 
 def _corpus_bits() -> list[int]:
@@ -213,6 +252,23 @@ def _corpus_bits() -> list[int]:
 def _stages() -> list[str]:
     """The stages that run the whole corpus."""
     return [f"`{name}`" for name, stage in prove.STAGES.items() if stage.report]
+
+
+def _speed() -> Iterator[str]:
+    """What was measured of each type, the newest of a processor."""
+    found: dict[tuple[str, str, str], dict[str, float]] = {}
+    measured = [json.loads(path.read_text()) for path in RESULTS.glob("gguf-*.json")]
+    for one in sorted(measured, key=lambda one: str(one["date"])):
+        for row in one["rows"]:
+            model, kind = row["subject"].split(" ", 1)
+            if row["figure"] in FIGURES:
+                key = model, kind, PROCESSORS[one["processor"]]
+                found.setdefault(key, {})[row["figure"]] = row["median"]
+    yield SPEED.format(docs="[the log](../results/performance.md)")
+    for key, figures in sorted(found.items()):
+        if "decode, x llama.cpp" in figures:
+            shown = (f.format(figures[n]) if n in figures else "-" for n, f in FIGURES.items())
+            yield _row(*key, *shown)
 
 
 # --- rows ---
@@ -232,7 +288,7 @@ def _gguf_row(format: WeightFormat) -> str:
     name, (memory, group) = format.name, _held(format)
     beside = _module("fuzz_blocks").witness(name)
     sizes = _bits(format.stored_bits), memory, group
-    return _row(name, *sizes, held_as(format), beside, _gguf_targets(name), _read_by_kernels(name))
+    return _row(name, *sizes, held_as(format), beside, _logits_on(name))
 
 
 def _own_row(format: WeightFormat) -> str:
