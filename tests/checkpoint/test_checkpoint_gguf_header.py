@@ -33,6 +33,7 @@ from gguf_bytes import (
 )
 from ptir.checkpoint.gguf import READABLE, TYPES, GgufFile, Strings
 from ptir.checkpoint.gguf.header import VERSIONS
+from ptir.checkpoint.gguf.metadata import shortest
 from ptir.checkpoint.gguf.tensor_types import REMOVED
 from ptir.errors import CheckpointError
 from ptir.weights.gguf import GGUF
@@ -362,3 +363,17 @@ if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as folder:
         wanted = int(sys.argv[1]) if len(sys.argv) > 1 else 100_000
         print(fuzz(Path(folder) / "x.gguf", int(sys.argv[2]) if len(sys.argv) > 2 else 0, wanted))
+
+
+@pytest.mark.parametrize("number", [1e-5, 1e-6, 0.1, 1e6, -0.0, 3.4028235e38, 1.4013e-45])
+def test_a_number_of_f32_is_the_shortest_that_gives_it(number: float) -> None:
+    """What a file says of a model came from a text such as 1e-05: that is what a folder gets."""
+    held = float(np.float32(number))
+    assert repr(shortest(held)) == repr(number) and np.float32(shortest(held)) == held
+
+
+def test_every_f32_comes_back() -> None:
+    bits = np.random.default_rng(0).integers(0, 1 << 32, 20_000, np.uint64).astype(np.uint32)
+    numbers = bits.view(np.float32)
+    found = np.array([shortest(float(one)) for one in numbers]).astype(np.float32)
+    np.testing.assert_array_equal(found, numbers)

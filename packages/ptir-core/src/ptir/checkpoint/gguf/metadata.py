@@ -6,6 +6,7 @@ there. Arrays stay where they are: of numbers as views, of strings as the places
 
 from __future__ import annotations
 
+import math
 import struct
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
@@ -48,7 +49,20 @@ NUMBERS: Final[Mapping[int, tuple[str, struct.Struct, str]]] = {
     12: ("f64", struct.Struct("<d"), "<f8"),
 }
 """By id of a value's type: its name, how one is read, and NumPy's name of it."""
-_U32, _U64 = NUMBERS[4][1], NUMBERS[10][1]
+_U32, _F32, _U64 = NUMBERS[4][1], NUMBERS[6][1], NUMBERS[10][1]
+DIGITS: Final = range(6, 10)
+"""Digits that may be the fewest that say which f32 a number is."""
+
+
+def shortest(number: float) -> float:
+    """The f64 with the fewest digits that is this f32: 1e-05, not 9.999999747378752e-06.
+
+    What a file says of a model came from such a number.
+    """
+    if not math.isfinite(number):
+        return number
+    found = (float(f"{number:.{digits}g}") for digits in DIGITS)
+    return next(one for one in found if struct.unpack("<f", struct.pack("<f", one))[0] == number)
 
 
 class Strings(Sequence[str]):
@@ -135,7 +149,7 @@ class Cursor:
             self.refuse(what, f"ends behind the {self.size} bytes that a header may have; {AGAIN}")
         (value,) = kind.unpack_from(self.buffer, self.at)
         self.at += kind.size
-        return value
+        return shortest(value) if kind is _F32 else value
 
     def u32(self, what: str) -> int:
         """The next number of 32 bits."""

@@ -29,6 +29,7 @@ from ptir.codegen.fusion.graph import Builder, Graph
 from ptir.codegen.fusion.renumber import Value
 from ptir.codegen.weights.computed_words import ComputedWords
 from ptir.codegen.weights.panels import LANES, Panels
+from ptir.codegen.weights.small_floats import looked_up_float
 from ptir.codegen.weights.word_bytes import from_table, in_places, moved, spread_nibbles
 from ptir.types import F32, I8, I32, U32, DType
 from ptir.weights import WeightFormat
@@ -72,6 +73,8 @@ class Quantized:
     """What the words are computed from, where ``words`` are codes of several values."""
     permutes_words: bool = False
     """Whether a table of floats is looked up in registers (``Language.permutes_words``)."""
+    permutes_bytes: bool = False
+    """Whether floats of 8 bits are (``Language.permutes_bytes``)."""
 
     @property
     def bits(self) -> int:
@@ -202,6 +205,8 @@ class Quantized:
         byte, part = divmod(place, self.parts)
         codes = self._byte(chunk, part)
         if isinstance(self.table, DType):
+            if self.permutes_bytes:
+                return looked_up_float(self.table, codes, byte)
             return float_of_byte(self.table, codes, byte * BYTE)
         assert self.table is not None
         code = moved(codes, -byte * BYTE)

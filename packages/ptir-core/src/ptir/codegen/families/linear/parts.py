@@ -93,10 +93,12 @@ LinearT = TypeVar("LinearT", bound=Linear)
 
 def in_registers(linear: LinearT, context: EmitContext) -> LinearT:
     """The contraction, a table of floats of its weight in registers where they can be permuted."""
-    weight = linear.quantized
-    if weight is None or not context.dialect.permutes_words:
+    weight, dialect = linear.quantized, context.dialect
+    if weight is None or weight.is_whole:
         return linear
-    return replace(linear, quantized=replace(weight, permutes_words=True))
+    weight = replace(weight, permutes_words=dialect.permutes_words)
+    weight = replace(weight, permutes_bytes=dialect.permutes_bytes)
+    return replace(linear, quantized=weight)
 
 
 class LinearEmitter(HeroKernel):
