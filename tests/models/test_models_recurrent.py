@@ -99,7 +99,6 @@ WRONG: list[tuple[str, dict[str, Any], str]] = [
     ("mamba2", {"n_groups": 4}, "num_heads 6 must be a multiple of n_groups 4"),
     ("mamba2", {"expand": 3}, "num_heads times head_dim is 48, and expand times hidden_size 72"),
     ("mamba2", {"hidden_act": "gelu"}, "hidden_act 'gelu' is not implemented; only 'silu' is"),
-    ("mamba2", {"norm_before_gate": True}, "norm_before_gate true is not implemented; only false"),
     ("mamba2", {"rms_norm": False}, "rms_norm false is not implemented; only true"),
     *(
         ("mamba2", {"time_step_limit": limit}, "time_step_limit .* must be two numbers >= 0")
