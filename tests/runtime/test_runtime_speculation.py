@@ -19,7 +19,7 @@ from ptir.errors import UsageError
 from ptir.runtime import Model
 from ptir.runtime.generate import GenerationRun
 from ptir.runtime.session import WIDTHS, Session
-from ptir.runtime.speculation import Payoff, PromptLookup
+from ptir.runtime.speculation import DraftModel, Payoff, PromptLookup
 from running import REF, llama_folder
 
 PROMPT = [3, 96, 0, 41, 41, 7, 63, 12, 88, 20, 5]
@@ -172,6 +172,8 @@ def test_a_draft_may_have_more_or_fewer_rows_for_the_same_tokens(rows: int, tmp_
         )
         assert found.token_ids == plain.token_ids
         assert found.stats.proposed_tokens
+    proposed = [DraftModel(draft, model).propose([first], 4) for first in range(0, 90, 9)]
+    assert any(proposed) and max(map(max, filter(None, proposed))) < 97
 
 
 def test_a_draft_of_as_many_other_tokens_is_refused(tmp_path: Path) -> None:
