@@ -6,6 +6,7 @@ That they compute what they should is tests/parity's matter.
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -102,7 +103,10 @@ WRONG: list[tuple[str, dict[str, Any], str]] = [
     ("mamba2", {"rms_norm": False}, "rms_norm false is not implemented; only true"),
     *(
         ("mamba2", {"time_step_limit": limit}, "time_step_limit .* must be two numbers >= 0")
-        for limit in ([1, 1], [0.5], [-1, 2], ["0", 2], [0, 1e9], [True, 2], "all", {"a": 1})
+        for limit in (
+            *([1, 1], [0.5], [-1, 2], ["0", 2], [0, 1e9], [True, 2], "all", {"a": 1}),
+            [10**400, math.inf],
+        )
     ),
 ]
 

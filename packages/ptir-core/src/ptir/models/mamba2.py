@@ -114,7 +114,7 @@ def _limit(config: Mapping[str, Any]) -> tuple[float, float]:
             math.inf if one in (math.inf, {"__float__": "Infinity"}) else one for one in said
         )
         numbers = all(type(one) in (int, float) for one in (low, high))
-        if numbers and 0 <= low < high and (high == math.inf or high <= MOST):
+        if numbers and 0 <= low < high and low <= MOST and (high == math.inf or high <= MOST):
             return float(low), float(high)
     raise CheckpointError(
         f"mamba2: {LIMIT} {short(said)} in config.json must be two numbers >= 0, the first below"

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
 from ptir.errors import CheckpointError, UnsupportedError, UsageError, short, unknown_name
+from ptir.text.chat_template.forms import fitted, whole_parts
 from ptir.text.chat_template.quoting import Marks, QuotedText
 from ptir.text.chat_template.renderer import Renderer
 
@@ -81,6 +82,9 @@ class ChatTemplates:
             "add_generation_prompt": add_generation_prompt,
         }
         _require_json(variables)
+        variables["messages"] = fitted(
+            variables["messages"], lambda said: self._tried(text, {**variables, "messages": said})
+        )
         try:
             return self.renderer.render(text, variables)
         except UsageError as error:
@@ -105,14 +109,24 @@ class ChatTemplates:
 
         Such a token is text and none of the template's; other options are those of ``render``.
         """
-        given = [*checked(messages)], None if tools is None else [*tools]
+        said = [whole_parts(one, control) for one in checked(messages)]
+        given = said, None if tools is None else [*tools]
         _require_json(given)
         marks = Marks(control, *given, self.templates)
-        said, offered = map(marks.put, given)
-        return marks.taken(self.render(said, tools=offered, **options))
+        marked, offered = map(marks.put, given)
+        return marks.taken(self.render(marked, tools=offered, **options))
+
+    def _tried(self, template: str, variables: Mapping[str, Any]) -> str | None:
+        try:
+            return self.renderer.render(template, variables)
+        except (UsageError, CheckpointError):
+            return None
 
     def _message(self, number: int, message: Message) -> dict[str, Any]:
-        """One message without what is None, its reasoning under the names that templates read."""
+        """One message without what is None, its reasoning under the names that templates read.
+
+        A content of None stays: templates tell by it a message that only calls.
+        """
         content = message.get("content")
         for part in content if isinstance(content, list) else ():
             kind = part.get("type") if isinstance(part, Mapping) else type(part).__name__
@@ -126,7 +140,9 @@ class ChatTemplates:
                     f"message {number}: {TEXT} {short(part.get(TEXT))} of a part of type {kind!r}:"
                     " it must be a text"
                 )
-        plain = {name: value for name, value in message.items() if value is not None}
+        plain = {
+            name: value for name, value in message.items() if value is not None or name == "content"
+        }
         thought = next((plain[name] for name in REASONING if name in plain), None)
         if thought is None:
             return plain
@@ -135,7 +151,12 @@ class ChatTemplates:
 
 def _require_json(value: Any) -> None:
     try:
-        json.dumps(value)
+        json.dumps(value, ensure_ascii=False).encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise UsageError(
+            f"messages, tools or options hold {error.object[error.start]!r}, which is no character:"
+            " give Unicode, as UTF-8 where it is read from a file or a pipe"
+        ) from error
     except (TypeError, ValueError, RecursionError) as error:
         raise UsageError(
             f"messages, tools and options are JSON (texts, numbers, lists, objects): {error}"
