@@ -176,6 +176,28 @@ def test_a_draft_may_have_more_or_fewer_rows_for_the_same_tokens(rows: int, tmp_
     assert any(proposed) and max(map(max, filter(None, proposed))) < 97
 
 
+def test_a_draft_computes_what_is_new_alone_when_a_text_goes_on(
+    model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    draft = ptir.load_model(llama_folder(tmp_path, num_hidden_layers=1), backend=REF)
+    taken: list[int] = []
+    prefill = Session.prefill
+
+    def counted(self: Session, prompts: Any, progress: Any = None) -> Any:
+        taken.extend(map(len, prompts if self._steps is draft.steps else ()))
+        return prefill(self, prompts, progress)
+
+    monkeypatch.setattr(Session, "prefill", counted)
+    state = model.new_state(1, 64)
+    first = model.generate(PROMPT, max_tokens=8, ignore_eos=True, speculate=draft, state=state)
+    assert max(taken) > len(PROMPT)
+    taken.clear()
+    longer = [*PROMPT, *first.token_ids, 5]
+    found = model.generate(longer, max_tokens=8, ignore_eos=True, speculate=draft, state=state)
+    assert taken and max(taken) < len(PROMPT)
+    assert found.token_ids == model.generate(longer, max_tokens=8, ignore_eos=True).token_ids
+
+
 def test_a_draft_of_as_many_other_tokens_is_refused(tmp_path: Path) -> None:
     model = words(tmp_path / "model", WORDS)
     draft = words(tmp_path / "draft", [*reversed(WORDS)])

@@ -114,10 +114,11 @@ class DraftModel:
                 " of the same family"
             )
         self._model = draft
-        self._state: SessionState | None = None
+        self._states: list[SessionState] = []
 
     def begin(self, session: Session) -> None:
-        """The text alone is read."""
+        """The draft's state is kept with the session's: it goes on when a talk does."""
+        self._states = session.drafts
 
     def propose(self, tokens: Sequence[int], count: int) -> list[int]:
         """What the draft says next; it keeps its state from call to call."""
@@ -126,9 +127,10 @@ class DraftModel:
         if count < 1 or max(tokens) >= known:
             return []
         needed = len(tokens) + count
-        state = self._state
+        state = next((one for one in self._states if one.model is draft), None)
         if state is None:
-            state = self._state = draft.new_state(1, capacity_for(needed, draft.context))
+            state = draft.new_state(1, capacity_for(needed, draft.context))
+            self._states.append(state)
         elif state.capacity < needed:
             state.enlarge(capacity_for(needed, draft.context))
         run = draft.run([tokens], max_tokens=count, ignore_eos=True, state=state)
