@@ -170,6 +170,12 @@ def test_what_a_template_or_the_context_refuses_leaves_the_talk_as_it_was(play: 
     with pytest.raises(UsageError, match=r"no part is called clown.*roles: user, assistant, clown"):
         talk.ask("Who?")
     assert talk.messages == [*before, {"role": "clown", "content": "Ha"}]
+    talk.messages = [{"role": "system", "tool_calls": [1]}, {"x": 1}, 3]  # type: ignore[list-item]
+    assert not talk.system
+    with pytest.raises(UsageError, match="no message to answer again"):
+        talk.regenerate()
+    with pytest.raises(UsageError, match=r"message 2 is .* must have a 'role'"):
+        talk.ask("Who?")
     for context in (257, 0, 1.5, "many"):
         with pytest.raises(UsageError, match=f"context {context!r}: must be an integer from 1 to"):
             Conversation(play, context=context)  # type: ignore[arg-type]
