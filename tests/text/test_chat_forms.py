@@ -55,6 +55,12 @@ CALLS = {  # as templates of these read calls
 {%- if call.arguments is string %}{{ call.arguments }}{% else %}
 {{- call.arguments | tojson }}{% endif %}
 {%- endfor %}""",
+    "Gemma 4": """\
+{%- for m in messages if m.tool_calls %}
+{%- set call = m.tool_calls[0].function %}{{ call.name }}
+{%- if call.arguments is mapping %}{"city": "{{ call.arguments.city }}"}
+{%- else %}{{ '{' }}{{ call.arguments }}{{ '}' }}{% endif %}
+{%- endfor %}""",
     "ChatML": """\
 {%- for m in messages if m.role == 'assistant' %}{{ m.content + '' }}
 {%- if m.tool_calls %}{{ m.tool_calls[0].function.name }}{{ m.tool_calls[0].function.arguments }}

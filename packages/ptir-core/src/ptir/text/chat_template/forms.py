@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from itertools import product
 from typing import Any, Final, TypeAlias
@@ -77,12 +77,8 @@ Form: TypeAlias = Callable[[Said], Said]
 def _form_of_calls(calling: Sequence[Said], tried: Tried) -> Form:
     """How messages that call are written: the first form that is read rightly, or as they are.
 
-    Forms in which they are given come first.
+    Arguments are an object where a template can read one, as models were shown them.
     """
-    given = [call[ARGUMENTS] for one in calling for call in _functions(one) if ARGUMENTS in call]
-    arguments: list[Form] = [_as_text, _as_object]
-    if not any(isinstance(one, str) for one in given):
-        arguments.reverse()
     contents: list[Form] = [_as_none, _without, _empty]
     if any(CONTENT not in one for one in calling):
         contents = [_without, _as_none, _empty]
@@ -90,7 +86,7 @@ def _form_of_calls(calling: Sequence[Said], tried: Tried) -> Form:
     def form(content: Form, argument: Form) -> Form:
         return lambda one: argument(content(one))
 
-    forms = [form(*pair) for pair in product(contents, arguments)]
+    forms = [form(*pair) for pair in product(contents, (_as_object, _as_text))]
     function = {"name": WORD, ARGUMENTS: {"pear": "fig"}}
     own = {"role": "assistant", CONTENT: None, CALLS: [{**_CALL, FUNCTION: function}]}
     before = tried(_user(WORD)) or ""
@@ -100,15 +96,6 @@ def _form_of_calls(calling: Sequence[Said], tried: Tried) -> Form:
             continue
         return one
     return lambda one: one
-
-
-def _functions(message: Said) -> Iterable[Mapping[str, Any]]:
-    """What a message calls, each by itself or in an object with an id."""
-    calls = message[CALLS] if isinstance(message[CALLS], list) else []
-    for call in calls:
-        inner = call.get(FUNCTION, call) if isinstance(call, Mapping) else None
-        if isinstance(inner, Mapping):
-            yield inner
 
 
 def _changed(message: Said, change: Callable[[Any], Any]) -> Said:
