@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from ptir.errors import CheckpointError
 from ptir.text.chat_template import ChatTemplates, Limits, Renderer
 
 RENDERER = Renderer(Limits(seconds=0.3))
@@ -88,6 +89,22 @@ def test_what_a_template_takes_in_no_form_is_told_as_it_is() -> None:
     assert found == "no JSON"
     odd = {"role": "assistant", "content": "x", "tool_calls": [3, {"name": "f", "arguments": 4}]}
     assert templates("{{ messages[0].tool_calls }}").render([odd])
+
+
+def test_a_template_without_an_end_is_tried_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    long = "{% for n in range(99999) %}{% for m in range(99999) %}{% endfor %}{% endfor %}"
+    endless = ChatTemplates({"default": long}, {}, "x", Renderer(Limits(seconds=0.1)))
+    asked: list[int] = []
+    render = Renderer.render
+
+    def counted(self: Renderer, *given: Any) -> str:
+        asked.append(1)
+        return render(self, *given)
+
+    monkeypatch.setattr(Renderer, "render", counted)
+    with pytest.raises(CheckpointError, match=r"'x' cannot be used: it takes more than 0\.1 s"):
+        endless.render(PARTS)
+    assert asked == [1]
 
 
 CONTROL = re.compile(re.escape("<|im_end|>"))

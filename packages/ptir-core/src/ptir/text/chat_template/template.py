@@ -82,15 +82,14 @@ class ChatTemplates:
             "add_generation_prompt": add_generation_prompt,
         }
         _require_json(variables)
-        variables["messages"] = fitted(
-            variables["messages"], lambda said: self._tried(text, {**variables, "messages": said})
-        )
+        said, rest = variables.pop("messages"), variables
         try:
-            return self.renderer.render(text, variables)
+            found = fitted(said, lambda own: self._tried(text, {**rest, "messages": own}))
+            return self.renderer.render(text, {**rest, "messages": found})
         except UsageError as error:
-            said = f"the chat template of {self.model!r} refuses these messages: {error}"
+            told = f"the chat template of {self.model!r} refuses these messages: {error}"
             roles = ", ".join(dict.fromkeys(str(one["role"]) for one in messages))
-            raise UsageError(f"{said} (their roles: {roles}); change them as it says") from error
+            raise UsageError(f"{told} (their roles: {roles}); change them as it says") from error
         except CheckpointError as error:
             raise CheckpointError(
                 f"the chat template of {self.model!r} cannot be used: {error}; fetch the model"
@@ -117,9 +116,17 @@ class ChatTemplates:
         return marks.taken(self.render(marked, tools=offered, **options))
 
     def _tried(self, template: str, variables: Mapping[str, Any]) -> str | None:
+        """What messages of our own give, None where they are not taken.
+
+        Raises ``CheckpointError`` where they pass the limits: others would take as long.
+        """
         try:
             return self.renderer.render(template, variables)
-        except (UsageError, CheckpointError):
+        except UsageError:
+            return None
+        except CheckpointError:
+            if not self.renderer.lives:
+                raise
             return None
 
     def _message(self, number: int, message: Message) -> dict[str, Any]:
