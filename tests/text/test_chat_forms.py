@@ -27,9 +27,10 @@ def templates(text: str) -> ChatTemplates:
 
 
 @pytest.mark.parametrize("kind", CONTENTS)
-def test_parts_of_text_are_the_text_where_a_template_takes_no_parts(kind: str) -> None:
+def test_a_text_and_its_parts_are_written_as_a_template_reads_them(kind: str) -> None:
     loop = "{%- for m in messages -%}" + CONTENTS[kind] + "{%- endfor -%}"
     assert templates(loop).render(PARTS) == "<a b c>"
+    assert templates(loop).render([{"role": "user", "content": "a b c"}]) == "<a b c>"
 
 
 CALLS = {  # as templates of these read calls

@@ -17,6 +17,7 @@ from typing import Any, Final, TypeAlias
 Said: TypeAlias = dict[str, Any]
 Tried: TypeAlias = Callable[[Sequence[Said]], str | None]
 """The prompt that messages give; None where the template takes them for none."""
+Form: TypeAlias = Callable[[Said], Said]
 
 CONTENT, CALLS, FUNCTION, ARGUMENTS = "content", "tool_calls", "function", "arguments"
 WORD: Final = "Apple"
@@ -24,15 +25,16 @@ _CALL: Final = {"id": "call00001", "type": FUNCTION}
 """Of a call; some templates want an id of nine letters."""
 MISREAD: Final = re.compile(r"""\\"pear|'pear'""")
 """Arguments that are written as a text in JSON, or as Python writes them."""
+PARTS: Final = re.compile("""['"]type['"]""")
+"""A part that is written as Python or JSON writes it."""
 NONE: Final = "None"
 """A content that is written as Python writes it."""
 
 
 def fitted(messages: Sequence[Said], tried: Tried) -> list[Said]:
     """``messages`` in forms that a template takes; as they are, where it takes none."""
-    found = [*messages]
-    if any(isinstance(one.get(CONTENT), list) for one in found) and not _takes_parts(tried):
-        found = [_joined(one) for one in found]
+    written = _form_of_contents(tried)
+    found = [written(one) for one in messages]
     calling = [one for one in found if one.get(CALLS)]
     if not calling:
         return found
@@ -57,10 +59,13 @@ def _user(content: Any) -> list[Said]:
     return [{"role": "user", CONTENT: content}]
 
 
-def _takes_parts(tried: Tried) -> bool:
-    """Whether a part of text gives what the text gives, or the text is not taken at all."""
-    parts, text = tried(_user([{"type": "text", "text": WORD}])), tried(_user(WORD))
-    return parts == text or text is None or WORD not in text
+def _form_of_contents(tried: Tried) -> Form:
+    """How contents are written: where a template reads a text alone, as that, or parts alone."""
+    parts, text = (tried(_user(one)) or "" for one in ([{"type": "text", "text": WORD}], WORD))
+    takes_parts = WORD in parts and not PARTS.search(parts)
+    if takes_parts == (WORD in text):
+        return lambda one: one
+    return _parted if takes_parts else _joined
 
 
 def _joined(message: Said) -> Said:
@@ -71,7 +76,12 @@ def _joined(message: Said) -> Said:
     return {**message, CONTENT: "".join(part["text"] for part in content)}
 
 
-Form: TypeAlias = Callable[[Said], Said]
+def _parted(message: Said) -> Said:
+    """A message whose content is parts."""
+    content = message.get(CONTENT)
+    if not isinstance(content, str):
+        return message
+    return {**message, CONTENT: [{"type": "text", "text": content}]}
 
 
 def _form_of_calls(calling: Sequence[Said], tried: Tried) -> Form:
