@@ -2,7 +2,7 @@
 
 ``python tests/fuzz_files.py --count 100000 --jobs 2``: right models (``hostile/models.py``) are
 changed in one to three places and opened as ``ptir inspect`` and ``ptir run`` open them, in
-processes that are watched; of kind ``config`` every number of every family's configuration is
+processes that are watched; of kind ``config`` every value of every family's configuration is
 another value once. The last line counts how they ended. ``--first N --count 1 --keep DIR`` makes a
 model of an earlier run again and leaves it in a folder.
 """

@@ -81,10 +81,11 @@ WRONG = [
     ("/save", "give the name of a file, such as /save talk.json"),
     ("/save {damaged}", "is there already and holds no talk"),
     ("/save /nowhere/x", "/nowhere/x: cannot be written: No such file"),
-    ("/load /nowhere/x", "/nowhere/x: cannot be read: No such file"),
+    ("/load /nowhere/x", "'/nowhere/x': cannot be read: No such file"),
     ("/load {damaged}", "is not JSON"),
     ("/load {wrong}", "message 1 is {'x': 1}"),
     ("/regenerate", "there is no message to answer again"),
+    ("/load /dev/zero", "/dev/zero: has more than 64 MiB; give a file that /save has written"),
     ("word " * 300, "the context of this conversation is 256: drop some of them (/clear)"),
 ]
 

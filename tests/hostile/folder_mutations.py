@@ -148,7 +148,8 @@ def shape(it: Folder, rng: random.Random) -> None:
     flat = array.reshape(-1)
     new: list[Any] = [flat, array.T, array[..., None], array[None], flat[:0], flat[:1]]
     new += [array[:-1], array[1:], np.concatenate([flat, flat])]
-    new += [np.zeros((0, *array.shape), array.dtype), flat[:1].reshape(())]
+    new += [np.zeros((0, *array.shape), array.dtype)]
+    new += [flat[:1].reshape(())] if flat.size else []
     if array.ndim > 1:
         new += [array[:, :-1], np.concatenate([array, array], 1), np.concatenate([array, array])]
     it.tensors[name] = np.ascontiguousarray(rng.choice(new if flat.size else new[:3]))

@@ -192,6 +192,7 @@ VISION = {
     "patch_size": 14,
 }
 SEEING: dict[str, tuple[str, dict[str, Any]]] = {
+    "mistral3, whose text is a Mistral": ("mistral", {"head_dim": 20, "sliding_window": 7}),
     "gemma3": ("gemma3_text", {**GEMMA, "sliding_window_pattern": 2}),
     "gemma4": ("gemma4_text", SHARING),
     "mistral3": (
@@ -201,9 +202,9 @@ SEEING: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
-@pytest.mark.parametrize("kind", SEEING)
-def test_a_model_that_sees_too_reads_text_as_transformers(kind: str, tmp_path: Path) -> None:
-    text, change = SEEING[kind]
+@pytest.mark.parametrize("case", SEEING)
+def test_a_model_that_sees_too_reads_text_as_transformers(case: str, tmp_path: Path) -> None:
+    kind, (text, change) = case.partition(",")[0], SEEING[case]
     more = {"vision_feature_layer": -1} if kind == "mistral3" else {"mm_tokens_per_image": 4}
     config = transformers.AutoConfig.for_model(
         kind,

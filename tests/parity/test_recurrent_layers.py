@@ -49,6 +49,10 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
         },
     ),
     "mamba2": ("mamba2", MAMBA),
+    "mamba2 of early files, which say what Transformers never did": (
+        "mamba2",
+        {**MAMBA, "norm_before_gate": True},
+    ),
     "mamba2, one group, tied": (
         "mamba2",
         {**MAMBA, "n_groups": 1, "use_bias": True, "tie_word_embeddings": True},

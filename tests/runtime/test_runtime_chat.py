@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -170,6 +171,12 @@ def test_what_a_template_or_the_context_refuses_leaves_the_talk_as_it_was(play: 
     with pytest.raises(UsageError, match=r"no part is called clown.*roles: user, assistant, clown"):
         talk.ask("Who?")
     assert talk.messages == [*before, {"role": "clown", "content": "Ha"}]
+    talk.messages = [{"role": "system", "tool_calls": [1]}, {"x": 1}, 3]  # type: ignore[list-item]
+    assert not talk.system
+    with pytest.raises(UsageError, match="no message to answer again"):
+        talk.regenerate()
+    with pytest.raises(UsageError, match=r"message 2 is .* must have a 'role'"):
+        talk.ask("Who?")
     for context in (257, 0, 1.5, "many"):
         with pytest.raises(UsageError, match=f"context {context!r}: must be an integer from 1 to"):
             Conversation(play, context=context)  # type: ignore[arg-type]
@@ -225,6 +232,15 @@ def test_templates_lie_in_folders_and_in_gguf_files(tmp_path: Path) -> None:
     assert dict(ptir.load_model(folder, backend=REF).text.templates.templates) == {
         "default": "j", "tool_use": "t"
     }  # fmt: skip
+
+
+def test_a_processor_s_template_is_that_of_a_folder_without_another(tmp_path: Path) -> None:
+    """As older models that also see have it, Mistral Small 3.1 among them."""
+    folder = chat_folder(tmp_path, None)
+    (folder / "chat_template.json").write_text(json.dumps({"chat_template": PLAY}))
+    assert open_checkpoint(folder).tokenizer_config["chat_template"] == PLAY
+    (folder / "tokenizer_config.json").write_text('{"chat_template": "t"}')
+    assert open_checkpoint(folder).tokenizer_config["chat_template"] == "t"
 
 
 def test_models_without_a_template_or_with_a_damaged_one_say_so(tmp_path: Path) -> None:

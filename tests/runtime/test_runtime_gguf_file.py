@@ -15,8 +15,11 @@ from gguf import GGMLQuantizationType as Kind
 import ptir
 from gguf_models import kind_of_matrices, write
 from ptir.checkpoint import Checkpoint, open_checkpoint, save_folder
+from ptir.checkpoint.config import normalize_config
 from ptir.checkpoint.gguf import GgufFile
 from ptir.errors import CheckpointError, UsageError
+from ptir.models import definition
+from ptir.params.source import ArraySource
 from ptir.runtime.gguf_file import save_gguf, with_files
 from ptir.runtime.specs import random_checkpoint
 from ptir.types import BF16, F16, F32
@@ -167,6 +170,46 @@ def test_what_a_file_cannot_say_is_refused(tmp_path: Path, case: str) -> None:
     with pytest.raises(CheckpointError, match=message):
         save_gguf(small_checkpoint(**config), tmp_path / "m.gguf")
     assert not [*tmp_path.iterdir()]
+
+
+SIZES = {
+    "vocab_size": 97,
+    "hidden_size": 16,
+    "intermediate_size": 24,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 2,
+    "num_heads": 4,
+    "head_dim": 8,
+    "state_size": 4,
+    "n_groups": 1,
+}
+LEFT_OUT: dict[str, dict[str, Any]] = {
+    "gemma2": {"head_dim": 256},
+    "gemma4_text": {"vocab_size_per_layer_input": 97},
+    "granite": {},
+    "mamba2": {},
+    "mistral": {},
+    "qwen3_5_text": {"num_hidden_layers": 4},
+}
+
+
+@pytest.mark.parametrize("family", LEFT_OUT)
+def test_what_a_configuration_leaves_to_its_family_is_written(tmp_path: Path, family: str) -> None:
+    said = {"model_type": family, **SIZES, **LEFT_OUT[family]}
+    described = definition(family)
+    config = {**described.defaults, **said}
+    arrays = {
+        name: np.zeros(one.shape, np.float32)
+        for name, one in described.build(normalize_config(config)).parameters().items()
+    }
+    source = ArraySource(arrays)
+    read = [
+        gguf.GGUFReader(save_gguf(replace(small_checkpoint(), config=one, source=source), path))
+        for one, path in ((said, tmp_path / "a.gguf"), (config, tmp_path / "b.gguf"))
+    ]
+    brief, whole = ({k: f.contents() for k, f in one.fields.items()} for one in read)
+    assert brief == whole
 
 
 def test_a_family_without_a_row_is_refused(tmp_path: Path) -> None:

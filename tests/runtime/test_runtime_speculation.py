@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+import tokenizers
+from tokenizers.models import WordLevel
 
 import ptir
 from proposals import PROPOSALS, Told
@@ -17,7 +19,7 @@ from ptir.errors import UsageError
 from ptir.runtime import Model
 from ptir.runtime.generate import GenerationRun
 from ptir.runtime.session import WIDTHS, Session
-from ptir.runtime.speculation import Payoff, PromptLookup
+from ptir.runtime.speculation import DraftModel, Payoff, PromptLookup
 from running import REF, llama_folder
 
 PROMPT = [3, 96, 0, 41, 41, 7, 63, 12, 88, 20, 5]
@@ -145,8 +147,62 @@ def test_what_cannot_be_speculated_is_refused(model: Model, tmp_path: Path) -> N
     with pytest.raises(UsageError, match="speculate 'look': must be one of 'lookup', 'nextn'"):
         model.run([[1]], speculate="look")
     other = ptir.load_model(llama_folder(tmp_path, vocab_size=50), backend=REF)
-    with pytest.raises(UsageError, match=r"has 50 tokens and .* 97; they must share a vocabulary"):
+    with pytest.raises(UsageError, match=r"has 50 tokens and .* 97, and not the same; they must"):
         model.run([[1]], speculate=other)
+
+
+def words(folder: Path, names: Sequence[str], **config: Any) -> Model:
+    """A model of a vocabulary of words."""
+    tokenizer = tokenizers.Tokenizer(WordLevel({name: n for n, name in enumerate(names)}, "w0"))
+    return ptir.load_model(llama_folder(folder, tokenizer.to_str(), **config), backend=REF)
+
+
+WORDS = [f"w{number}" for number in range(90)]
+
+
+@pytest.mark.parametrize("rows", [90, 128])
+def test_a_draft_may_have_more_or_fewer_rows_for_the_same_tokens(rows: int, tmp_path: Path) -> None:
+    """As those of Qwen2.5 have, which pad theirs to other sizes; random models choose padding."""
+    model = words(tmp_path / "model", WORDS)
+    draft = words(tmp_path / "draft", [*WORDS[:89], "renamed"], vocab_size=rows)
+    for sampling in ({}, HOT):
+        plain = model.generate(PROMPT[:1], max_tokens=NEW, ignore_eos=True, **sampling)
+        found = model.generate(
+            PROMPT[:1], max_tokens=NEW, ignore_eos=True, speculate=draft, **sampling
+        )
+        assert found.token_ids == plain.token_ids
+        assert found.stats.proposed_tokens
+    proposed = [DraftModel(draft, model).propose([first], 4) for first in range(0, 90, 9)]
+    assert any(proposed) and max(map(max, filter(None, proposed))) < 97
+
+
+def test_a_draft_computes_what_is_new_alone_when_a_text_goes_on(
+    model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    draft = ptir.load_model(llama_folder(tmp_path, num_hidden_layers=1), backend=REF)
+    taken: list[int] = []
+    prefill = Session.prefill
+
+    def counted(self: Session, prompts: Any, progress: Any = None) -> Any:
+        taken.extend(map(len, prompts if self._steps is draft.steps else ()))
+        return prefill(self, prompts, progress)
+
+    monkeypatch.setattr(Session, "prefill", counted)
+    state = model.new_state(1, 64)
+    first = model.generate(PROMPT, max_tokens=8, ignore_eos=True, speculate=draft, state=state)
+    assert max(taken) > len(PROMPT)
+    taken.clear()
+    longer = [*PROMPT, *first.token_ids, 5]
+    found = model.generate(longer, max_tokens=8, ignore_eos=True, speculate=draft, state=state)
+    assert taken and max(taken) < len(PROMPT)
+    assert found.token_ids == model.generate(longer, max_tokens=8, ignore_eos=True).token_ids
+
+
+def test_a_draft_of_as_many_other_tokens_is_refused(tmp_path: Path) -> None:
+    model = words(tmp_path / "model", WORDS)
+    draft = words(tmp_path / "draft", [*reversed(WORDS)])
+    with pytest.raises(UsageError, match=r"has 97 tokens and .* 97, and not the same; they must"):
+        model.run([[1]], speculate=draft)
 
 
 # --- when it pays ---

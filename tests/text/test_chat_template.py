@@ -83,6 +83,7 @@ def test_what_is_none_is_left_out_and_reasoning_has_every_name() -> None:
         ),
         ([{"role": "user", "content": [{"type": "text"}]}], "message 1: text None of a part"),
         ([{"role": "user", "content": "a", "x": {1, 2}}], "are JSON"),
+        ([{"role": "user", "content": "a\udcff"}], r"hold '.udcff', which is no character"),
     ],
 )
 def test_what_is_no_message_is_refused(messages: Any, says: str) -> None:
@@ -93,7 +94,7 @@ def test_what_is_no_message_is_refused(messages: Any, says: str) -> None:
 def test_a_message_that_calls_tools_needs_no_content() -> None:
     calling = {"role": "assistant", "content": None, "tool_calls": [{"function": {"name": "f"}}]}
     template = "{{ messages[1].tool_calls[0].function.name }}{{ 'content' in messages[1] }}"
-    assert rendered(template, [HELLO[0], calling]) == "fFalse"
+    assert rendered(template, [HELLO[0], calling]) == "fTrue"
 
 
 def test_an_image_in_a_text_model_is_refused_by_name() -> None:

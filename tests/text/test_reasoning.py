@@ -54,3 +54,19 @@ def test_tags_that_are_special_tokens_are_tags_all_the_same() -> None:
     parts = [splitter.push(*one) for one in given]
     assert [part.text for part in parts] == ["", "", "", "so"]
     assert [part.reasoning for part in parts] == ["", "why", "", ""]
+
+
+@pytest.mark.parametrize("special", [True, False])
+def test_gemma_4_reasons_in_a_channel_whose_name_is_no_reasoning(special: bool) -> None:
+    splitter = AnswerSplitter("<|turn>model\n")
+    given = [("", "<|channel>"), ("tho", ""), ("ught", ""), ("\n", ""), ("Hm", ""), (".\n", "")]
+    given += [("", "<channel|>"), ("Yes", ""), ("", "<turn|>")]
+    texts = given if special else [(text + token, "") for text, token in given[:-1]]
+    parts = [*(splitter.push(*one) for one in texts), splitter.flush()]
+    assert "".join(one.text for one in parts) == "Yes"
+    assert "".join(one.reasoning for one in parts) == "\nHm.\n"
+    assert split(["<|channel>thought\n<channel|>Yes"]) == ("Yes", "\n")
+    assert split(["a\n<channel|>Yes"], "<|turn>model\n<|channel>thought\n") == ("Yes", "a\n")
+    assert split(["Yes"], "<|turn>model\n<|channel>thought\n<channel|>") == ("Yes", "")
+    assert split(["<|channel>", "thought"]) == split(["<|channel>"]) == ("", "")
+    assert split(["<|channel>", "thou"]) == ("", "thou")

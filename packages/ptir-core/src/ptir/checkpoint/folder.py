@@ -32,6 +32,8 @@ PROCESSOR_CONFIG: Final = "processor_config.json"
 PROCESSORS: Final = ("image_processor", "feature_extractor")
 """The keys there of images and of sound."""
 CHAT_TEMPLATE: Final = "chat_template.jinja"
+PROCESSOR_TEMPLATE: Final = "chat_template.json"
+"""An object with the template, as older models that also see have it."""
 CHAT_TEMPLATES: Final = "additional_chat_templates"
 """The folder of those that have a name."""
 TOKENIZER: Final = "tokenizer.json"
@@ -77,7 +79,7 @@ class Checkpoint:
     """An opened checkpoint: configuration as found on disk, mapped weights, tokenizer text.
 
     ``generation_config`` and ``tokenizer_config`` are empty when the checkpoint has none; a
-    separate ``chat_template.jinja`` appears as ``tokenizer_config["chat_template"]``, several
+    separate file of a chat template appears as ``tokenizer_config["chat_template"]``, several
     templates (also those of GGUF files) as a list of objects with ``name`` and ``template``.
     ``files`` holds the weight files, ``said_by`` is what the configuration was read from.
     ``preprocessor_config`` says how images or sound are prepared; it is empty where nothing does.
@@ -248,6 +250,9 @@ def _preprocessor_config(path: Path) -> dict[str, Any]:
 
 def _tokenizer_config(path: Path) -> dict[str, Any]:
     config = _optional_json(path / TOKENIZER_CONFIG)
+    if config.get("chat_template") is None:
+        legacy = _optional_json(path / PROCESSOR_TEMPLATE).get("chat_template")
+        config |= {} if legacy is None else {"chat_template": legacy}
     files = {"default": path / CHAT_TEMPLATE}
     files |= {file.stem: file for file in sorted((path / CHAT_TEMPLATES).glob("*.jinja"))}
     found = named_templates({n: read_text(file) for n, file in files.items() if file.is_file()})

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ptir.cli import show
 from ptir.errors import PtirError, UsageError, unknown_name
+from ptir.files import read_path
 from ptir.text.chat_template import checked
 
 if TYPE_CHECKING:
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 
 COMMAND: Final = re.compile(r"/([a-zA-Z?]+)(?:\s+(.*))?", re.DOTALL)
 """A command and what it is given; a path (/usr/bin) is none."""
+LARGEST: Final = 1 << 26
+"""Bytes of a file of messages."""
 NOTHING: Final = ('""', "''", "none")
 """What takes a system message away."""
 
@@ -179,10 +182,9 @@ def _path(given: str, example: str) -> Path:
 
 def _messages(path: Path) -> list[Message]:
     """The messages in a file that is one list of them, or an object with such a list."""
+    text = read_path(path, LARGEST, UsageError, "give a file that /save has written")
     try:
-        found: Any = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise UsageError(f"{path}: cannot be read: {error.strerror or error}") from error
+        found: Any = json.loads(text.decode("utf-8"))
     except (ValueError, RecursionError) as error:
         raise UsageError(f"{path}: is not JSON: {error}") from error
     messages: Any = found.get("messages") if isinstance(found, dict) else found

@@ -9,6 +9,7 @@ from typing import Any, Final
 from ptir.errors import CheckpointError, short
 from ptir.models.fields import real, whole
 from ptir.models.llama import SLIDING, Config, define_llama
+from ptir.models.nested import PREFIXES, RENAMED, SEEING
 from ptir.models.rotation import FULL
 
 
@@ -334,12 +335,16 @@ OLMO2: Final = {
 }
 """OLMo 2 1B, and a small one."""
 
-for _model_type in ("llama", "mistral", "qwen2"):
-    define_llama(
-        _model_type,
-        defaults=DEFAULTS[_model_type],
-        presets={"llama": PRESETS, "mistral": MISTRAL, "qwen2": QWEN2}[_model_type],
-    )
+define_llama("llama", defaults=DEFAULTS["llama"], presets=PRESETS)
+define_llama(  # which is also the text of Mistral 3.1 and 3.2 (``mistral3``)
+    "mistral",
+    defaults=DEFAULTS["mistral"],
+    presets=MISTRAL,
+    prefixes=PREFIXES,
+    renamed=RENAMED,
+    ignored=("layers.*.self_attn.rotary_emb.inv_freq", *SEEING),
+)
+define_llama("qwen2", defaults=DEFAULTS["qwen2"], presets=QWEN2)
 define_llama("qwen3", _qwen3, defaults=DEFAULTS["qwen3"], presets=QWEN3)
 define_llama("smollm3", _smollm3, defaults=DEFAULTS["smollm3"], presets=SMOLLM3)
 define_llama("granite", granite, defaults=DEFAULTS["granite"], presets=GRANITE)

@@ -88,12 +88,12 @@ class Config:
                 f"mamba2: hidden_act {short(config.get('hidden_act'))} is not implemented; only"
                 " 'silu' is: choose another checkpoint"
             )
-        for key, wanted in (("rms_norm", True), ("norm_before_gate", False)):
-            if flag(config, key, wanted) != wanted:
-                raise CheckpointError(
-                    f"mamba2: {key} {str(not wanted).lower()} is not implemented; only"
-                    f" {str(wanted).lower()} is: choose another checkpoint"
-                )
+        # norm_before_gate is not read: Transformers gates first whatever it says, and the first
+        # checkpoints say true, which was the default.
+        if not flag(config, "rms_norm", True):
+            raise CheckpointError(
+                "mamba2: rms_norm false is not implemented; only true is: choose another checkpoint"
+            )
         return Config(
             **sizes,
             bias=flag(config, "use_bias"),
@@ -114,7 +114,7 @@ def _limit(config: Mapping[str, Any]) -> tuple[float, float]:
             math.inf if one in (math.inf, {"__float__": "Infinity"}) else one for one in said
         )
         numbers = all(type(one) in (int, float) for one in (low, high))
-        if numbers and 0 <= low < high and (high == math.inf or high <= MOST):
+        if numbers and 0 <= low < high and low <= MOST and (high == math.inf or high <= MOST):
             return float(low), float(high)
     raise CheckpointError(
         f"mamba2: {LIMIT} {short(said)} in config.json must be two numbers >= 0, the first below"

@@ -164,6 +164,11 @@ class AnswerRun:
         return rest
 
 
+def _role(message: Any) -> Any:
+    """Of a message, which may be anything until it is checked."""
+    return message.get("role") if isinstance(message, Mapping) else None
+
+
 class Conversation:
     """A talk with a model: ``messages`` so far, and what the model computed of them.
 
@@ -219,7 +224,7 @@ class Conversation:
     def system(self) -> str | None:
         """The system message, if there is one; setting it changes the first message."""
         first = self.messages[0] if self.messages else {}
-        return str(first["content"]) if first.get("role") == "system" else None
+        return str(first.get("content") or "") if _role(first) == "system" else None
 
     @system.setter
     def system(self, text: str | None) -> None:
@@ -243,7 +248,7 @@ class Conversation:
 
         Raises ``UsageError`` where nothing was asked yet.
         """
-        last = max((n for n, m in enumerate(self.messages) if m["role"] == "user"), default=-1)
+        last = max((n for n, m in enumerate(self.messages) if _role(m) == "user"), default=-1)
         if last < 0:
             raise UsageError("there is no message to answer again; ask something first")
         return self._started(self.messages[: last + 1], options)

@@ -246,8 +246,7 @@ def _complete(checkpoint: Checkpoint, read: Described) -> dict[str, Any]:
     derived = {field: known[ours] for field, ours in DERIVED.items() if ours in known}
     derived[HEADS] = int(getattr(read.module, "mtp", None) is not None)
     derived["rotary_dim"] = 2 * len(known.get("frequencies", ()))
-    sparse = any(map(experts_of, getattr(read.module, "layers", ())))
-    return {**(stated if sparse else {}), **checkpoint.config, **known, **derived}
+    return {**stated, **checkpoint.config, **known, **derived}
 
 
 def _factors(read: Described, rope: Mapping[str, Any] | None) -> Iterator[Outgoing]:

@@ -67,7 +67,7 @@ class Session:
         self._target = target
         self._options = options
         self._state = state
-        self.batch, self.capacity = state.batch, state.capacity
+        self.batch, self.capacity, self.drafts = state.batch, state.capacity, state.drafts
         self._constants = self._constant_controls()
         self._draws = Draws(options.seeds(state.batch))
         self._draw: Tensor | None = None

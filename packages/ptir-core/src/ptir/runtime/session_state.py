@@ -47,7 +47,8 @@ class SessionState:
     ``run`` is of the run that goes on with it last; those before it have nothing to say.
     ``model`` is whose layers it is of, where a model made it; with ``heads`` those of the model's
     head are the last two (``ptir.models.nextn.Predicting``). ``logits`` f32[B,V] are what ``keep``
-    found behind rows that are held to their ends.
+    found behind rows that are held to their ends. ``drafts`` are the states of models that proposed
+    how the row goes on.
     """
 
     logits: Array | None = None
@@ -67,6 +68,7 @@ class SessionState:
         self._windows = WindowCaches(states, batch, at)
         self._dtype, self._target = cache_dtype, at
         self.batch, self.capacity = batch, capacity
+        self.drafts: list[SessionState] = []
         self.restart()
 
     def restart(self) -> None:

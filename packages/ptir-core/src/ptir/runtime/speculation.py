@@ -12,6 +12,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol
 
 import numpy as np
@@ -26,6 +27,10 @@ if TYPE_CHECKING:
 
 Array = np.ndarray[Any, Any]
 
+COMPARED: Final = 1000
+"""Tokens by which vocabularies are told apart: different ones differ nearly everywhere."""
+RENAMED: Final = 0.02
+"""How many of them may be spelled otherwise all the same."""
 LONGEST, SHORTEST = 4, 2
 """Tokens of a text's end that are looked up, the longest first."""
 WEIGHT: Final = 0.2
@@ -101,32 +106,50 @@ class DraftModel:
     heads: ClassVar[bool] = False
 
     def __init__(self, draft: Model, model: Model) -> None:
-        sizes = [int(one.checkpoint.config["vocab_size"]) for one in (draft, model)]
-        if sizes[0] != sizes[1]:
+        self._sizes = [int(one.checkpoint.config["vocab_size"]) for one in (draft, model)]
+        if not _share_tokens(draft, model, *self._sizes):
             raise UsageError(
-                f"draft {draft.name!r} has {sizes[0]} tokens and {model.name!r} {sizes[1]}; they"
-                " must share a vocabulary: choose a draft of the same family"
+                f"draft {draft.name!r} has {self._sizes[0]} tokens and {model.name!r}"
+                f" {self._sizes[1]}, and not the same; they must share a vocabulary: choose a draft"
+                " of the same family"
             )
         self._model = draft
-        self._state: SessionState | None = None
+        self._states: list[SessionState] = []
 
     def begin(self, session: Session) -> None:
-        """The text alone is read."""
+        """The draft's state is kept with the session's: it goes on when a talk does."""
+        self._states = session.drafts
 
     def propose(self, tokens: Sequence[int], count: int) -> list[int]:
         """What the draft says next; it keeps its state from call to call."""
-        draft = self._model
+        draft, (known, size) = self._model, self._sizes
         count = min(count, draft.context - len(tokens) - 1)
-        if count < 1:
+        if count < 1 or max(tokens) >= known:
             return []
         needed = len(tokens) + count
-        state = self._state
+        state = next((one for one in self._states if one.model is draft), None)
         if state is None:
-            state = self._state = draft.new_state(1, capacity_for(needed, draft.context))
+            state = draft.new_state(1, capacity_for(needed, draft.context))
+            self._states.append(state)
         elif state.capacity < needed:
             state.enlarge(capacity_for(needed, draft.context))
         run = draft.run([tokens], max_tokens=count, ignore_eos=True, state=state)
-        return [piece.token_id for piece in run]
+        return [*takewhile(lambda token: token < size, (piece.token_id for piece in run))]
+
+
+def _share_tokens(draft: Model, model: Model, *sizes: int) -> bool:
+    """Whether two models mean the same by the ids that both have, up to a few.
+
+    Sizes of a family's models may differ, since rows are padded, and so may names of tokens that
+    were kept for later. Without a tokenizer the sizes are all there is to go by.
+    """
+    few, many = draft.tokenizer, model.tokenizer
+    if few is None or many is None:
+        return sizes[0] == sizes[1]
+    known = min(*sizes, few.vocab_size, many.vocab_size)
+    ids = range(0, known, max(1, known // COMPARED))
+    other = sum(few.token(index) != many.token(index) for index in ids)
+    return other <= RENAMED * len(ids)
 
 
 class NextNHead:

@@ -10,8 +10,11 @@ TAGS: Final = (
     ("<|START_THINKING|>", "<|END_THINKING|>"),
     ("[THINK]", "[/THINK]"),
     ("<seed:think>", "</seed:think>"),
+    ("<|channel>", "<channel|>"),
 )
 """What models write around their reasoning, at the beginning of an answer."""
+HEADS: Final = {"<|channel>": "thought"}
+"""What stands behind a tag and is no reasoning: Gemma 4's says what comes."""
 CHANNEL: Final = "<|channel|>"
 MESSAGE: Final = "<|message|>"
 START: Final = "<|start|>"
@@ -34,8 +37,9 @@ class AnswerSplitter:
 
     def __init__(self, prompt: str = "") -> None:
         end = prompt.rstrip()
-        self._close = next((close for tag, close in TAGS if end.endswith(tag)), "")
-        self._held = self._header = ""
+        begun = ((tag + HEADS.get(tag, ""), tag, close) for tag, close in TAGS)
+        self._close = next((close for *tags, close in begun if end.endswith(tuple(tags))), "")
+        self._held = self._header = self._head = ""
         self._place = "reasoning" if self._close else "beginning"
 
     def push(self, text: str, special: str = "") -> AnswerPart:
@@ -68,6 +72,8 @@ class AnswerSplitter:
             self._begin()
         if self._place == "header":
             self._header, self._held = self._header + self._held, ""
+        if self._place == "head" and not self._head.startswith(self._held):
+            self._held, self._place = self._held.removeprefix(self._head), "reasoning"
         if self._place == "reasoning":
             reasoning = self._reasoned()
         if self._place == "between":
@@ -82,7 +88,7 @@ class AnswerSplitter:
         begun = self._held.lstrip()
         for tag, close in TAGS:
             if begun.startswith(tag):
-                self._place, self._close = "reasoning", close
+                self._place, self._close, self._head = "head", close, HEADS.get(tag, "")
                 self._held = begun.removeprefix(tag)
                 return
         if begun and not any(tag.startswith(begun) for tag, _ in TAGS):
@@ -103,6 +109,7 @@ class AnswerSplitter:
 
     def _emptied(self) -> AnswerPart:
         held, self._held = self._held, ""
-        if self._place == "header":
+        if self._place == "header" or (self._place == "head" and held == self._head):
             return AnswerPart("", "")
-        return AnswerPart("", held) if self._place == "reasoning" else AnswerPart(held, "")
+        reasons = self._place in ("head", "reasoning")
+        return AnswerPart("", held) if reasons else AnswerPart(held, "")

@@ -60,6 +60,11 @@ class Renderer:
         self._process = process
         self._end = weakref.finalize(self, _ended, process)
 
+    @property
+    def lives(self) -> bool:
+        """Whether there is a process; rendering what passes the limits ends it."""
+        return self._process is not None
+
     def close(self) -> None:
         """End the process; rendering starts another."""
         if self._end is not None:

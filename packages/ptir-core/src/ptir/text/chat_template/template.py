@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
 from ptir.errors import CheckpointError, UnsupportedError, UsageError, short, unknown_name
+from ptir.text.chat_template.forms import fitted, whole_parts
 from ptir.text.chat_template.quoting import Marks, QuotedText
 from ptir.text.chat_template.renderer import Renderer
 
@@ -81,12 +82,14 @@ class ChatTemplates:
             "add_generation_prompt": add_generation_prompt,
         }
         _require_json(variables)
+        said, rest = variables.pop("messages"), variables
         try:
-            return self.renderer.render(text, variables)
+            found = fitted(said, lambda own: self._tried(text, {**rest, "messages": own}))
+            return self.renderer.render(text, {**rest, "messages": found})
         except UsageError as error:
-            said = f"the chat template of {self.model!r} refuses these messages: {error}"
+            told = f"the chat template of {self.model!r} refuses these messages: {error}"
             roles = ", ".join(dict.fromkeys(str(one["role"]) for one in messages))
-            raise UsageError(f"{said} (their roles: {roles}); change them as it says") from error
+            raise UsageError(f"{told} (their roles: {roles}); change them as it says") from error
         except CheckpointError as error:
             raise CheckpointError(
                 f"the chat template of {self.model!r} cannot be used: {error}; fetch the model"
@@ -105,14 +108,32 @@ class ChatTemplates:
 
         Such a token is text and none of the template's; other options are those of ``render``.
         """
-        given = [*checked(messages)], None if tools is None else [*tools]
+        said = [whole_parts(one, control) for one in checked(messages)]
+        given = said, None if tools is None else [*tools]
         _require_json(given)
         marks = Marks(control, *given, self.templates)
-        said, offered = map(marks.put, given)
-        return marks.taken(self.render(said, tools=offered, **options))
+        marked, offered = map(marks.put, given)
+        return marks.taken(self.render(marked, tools=offered, **options))
+
+    def _tried(self, template: str, variables: Mapping[str, Any]) -> str | None:
+        """What messages of our own give, None where they are not taken.
+
+        Raises ``CheckpointError`` where they pass the limits: others would take as long.
+        """
+        try:
+            return self.renderer.render(template, variables)
+        except UsageError:
+            return None
+        except CheckpointError:
+            if not self.renderer.lives:
+                raise
+            return None
 
     def _message(self, number: int, message: Message) -> dict[str, Any]:
-        """One message without what is None, its reasoning under the names that templates read."""
+        """One message without what is None, its reasoning under the names that templates read.
+
+        A content of None stays: templates tell by it a message that only calls.
+        """
         content = message.get("content")
         for part in content if isinstance(content, list) else ():
             kind = part.get("type") if isinstance(part, Mapping) else type(part).__name__
@@ -126,7 +147,9 @@ class ChatTemplates:
                     f"message {number}: {TEXT} {short(part.get(TEXT))} of a part of type {kind!r}:"
                     " it must be a text"
                 )
-        plain = {name: value for name, value in message.items() if value is not None}
+        plain = {
+            name: value for name, value in message.items() if value is not None or name == "content"
+        }
         thought = next((plain[name] for name in REASONING if name in plain), None)
         if thought is None:
             return plain
@@ -135,7 +158,12 @@ class ChatTemplates:
 
 def _require_json(value: Any) -> None:
     try:
-        json.dumps(value)
+        json.dumps(value, ensure_ascii=False).encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise UsageError(
+            f"messages, tools or options hold {error.object[error.start]!r}, which is no character:"
+            " give Unicode, as UTF-8 where it is read from a file or a pipe"
+        ) from error
     except (TypeError, ValueError, RecursionError) as error:
         raise UsageError(
             f"messages, tools and options are JSON (texts, numbers, lists, objects): {error}"
