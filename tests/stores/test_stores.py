@@ -306,6 +306,16 @@ def test_a_folder_that_cannot_be_read_hides_no_other(
     assert [one.problem for one in found] == ["", f"{folder}: cannot be read (Permission denied)"]
 
 
+def test_files_in_the_folders_of_a_folder_are_its_models(home: Path) -> None:
+    q4, q8 = home / "each/Q4_0/m-Q4_0.gguf", home / "each/Q8_0/m-Q8_0.gguf"
+    touch(q4)
+    assert within(home / "each") == q4
+    touch(q8)
+    with pytest.raises(CheckpointError, match=r"several models: \S*each:Q4_0, \S*each:Q8_0; ty"):
+        within(home / "each")
+    assert located(f"{home / 'each'}:Q8_0") == q8
+
+
 def test_a_folder_of_one_file_is_that_file(home: Path) -> None:
     """Companions are no models; a pattern chooses where there are several."""
     one, other = home / "many" / "m-Q4_0.gguf", home / "many" / "m-Q8_0.GGUF"
