@@ -19,7 +19,7 @@ from ptir.params.mapped_files import BoundParameters
 from ptir.params.residency import ResidencySchedule, Stage, schedule, smallest_room
 from ptir.params.source import Array
 from ptir.params.store import ParamStore
-from ptir.params.streaming import BudgetError, StreamedParameters
+from ptir.params.streaming import BudgetError, StreamedParameters, alternatives
 
 LITTLE: Final = 1 << 14
 """Bytes of tokens, positions and a sampler's draws that a session keeps on the device."""
@@ -110,12 +110,13 @@ class StreamedPlan(Plan):
         return self._schedules[room]
 
     def _too_small(self) -> str:
+        savings = self.stream.savings
         return (
             f"device memory {self.stream.budget}: caches and what else a run is given and gives"
             f" take {self.passing} bytes, intermediates {self.stream.workspaces}, and {self.most}"
             f" bytes of parameters are needed together{self._largest_launch()}; give"
-            f" --device-memory {self.smallest} or more, or fewer tokens (-n), --cache-dtype bf16"
-            " or --quant int4"
+            f" --device-memory {self.smallest} or more"
+            f"{alternatives([*savings.state, *savings.weights])}"
         )
 
     def _largest_launch(self) -> str:

@@ -22,6 +22,7 @@ from ptir.cli.model import (
     sampling_options,
     speculation,
     speculation_options,
+    streamed_record,
     streaming,
 )
 from ptir.cli.progress import progress
@@ -101,7 +102,8 @@ def command(
             finished = _stream(run, shown, echo=echo, as_ids=loaded.tokenizer is None)
     result = run.results[0]
     if common.json:
-        show.value({**record(result), "formats": formats.chosen(loaded)})
+        told = {**record(result), "formats": formats.chosen(loaded), **streamed_record(loaded)}
+        show.value(told)
     else:
         _summary(result)
         if streamed is not None:

@@ -13,6 +13,7 @@ import threading
 import weakref
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any, Final
 
 from ptir.errors import PtirError, UsageError
@@ -27,8 +28,10 @@ UNITS: Final = {
     **{f"{prefix}B": 1000**power for power, prefix in enumerate("kMGT", 1)},
     **{f"{prefix}iB": 1024**power for power, prefix in enumerate("KMGT", 1)},
 }
-"""What a number of bytes may be followed by."""
+"""What a number of bytes may be followed by, in upper or lower case."""
 _NUMBER: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]*)", re.ASCII)
+_FACTORS: Final = {unit.lower(): factor for unit, factor in UNITS.items()}
+_EXPLAINED: Final = "kB, MB, GB and TB (of 1000), KiB, MiB, GiB and TiB (of 1024)"
 
 
 FRACTION: Final = 4
@@ -48,14 +51,33 @@ class BudgetError(UsageError):
         self.smallest, self.room, self.stream = smallest, room, stream
 
 
+@dataclass(frozen=True)
+class Savings:
+    """What makes a model need less memory, as options that it has a use for.
+
+    ``state`` make what it carries from step to step smaller, ``weights`` its parameters.
+    """
+
+    state: tuple[str, ...] = ()
+    weights: tuple[str, ...] = ()
+
+
+def alternatives(advice: Sequence[str]) -> str:
+    """What goes behind advice to give more: ``, or A, B or C``; nothing where there is none."""
+    if not advice:
+        return ""
+    *others, last = advice
+    return f", or {', '.join(others)} or {last}" if others else f", or {last}"
+
+
 def memory_budget(given: str | int) -> int:
     """Bytes of a budget: a whole number, or a text such as ``2GiB``; raises ``UsageError``."""
     found = _NUMBER.fullmatch(str(given).strip())
-    factor = UNITS.get(found[2]) if found else None
+    factor = _FACTORS.get(found[2].lower()) if found else None
     if isinstance(given, bool) or found is None or factor is None:
         raise UsageError(
-            f"device memory {given!r}: give a number of bytes above 0, with a unit or without, such"
-            f" as 2GiB; units are {', '.join(filter(None, UNITS))}"
+            f"device memory {given!r}: {_wrong(found)}; give bytes as a number above 0, alone or"
+            f" with a unit: {_EXPLAINED}, such as 2GiB"
         )
     nbytes = int(float(found[1]) * factor) if "." in found[1] else int(found[1]) * factor
     if nbytes < 1:
@@ -64,6 +86,17 @@ def memory_budget(given: str | int) -> int:
             " give more, such as 2GiB, or leave it out"
         )
     return nbytes
+
+
+def _wrong(found: re.Match[str] | None) -> str:
+    """What is wrong with a text that is no budget."""
+    if found is None:
+        return "is no number of bytes above 0"
+    number, unit = found.groups()
+    letter = unit[:1].upper()
+    meant = [one for one in UNITS if one[:1].upper() == letter and len(unit) == 1 and letter != "B"]
+    also = f" (did you mean {' or '.join(f'{number}{one}' for one in meant)}?)" if meant else ""
+    return f"{unit!r} is no unit{also}"
 
 
 class _Parameter:
@@ -109,12 +142,14 @@ class StreamedParameters:
     """The parameters of a model that share ``budget`` bytes with its caches and intermediates.
 
     ``counters`` count how often each was fetched, ``resident`` knows what there is now and the most
-    that there was. ``lock`` is held by a run: one goes at a time. What is read of one weight at a
-    time has at most ``largest`` bytes, where rows can be cut; finer cuts make programs stale.
+    that there was, ``savings`` what to do where the budget is too small. ``lock`` is held by a run:
+    one goes at a time. What is read of one weight at a time has at most ``largest`` bytes, where
+    rows can be cut; finer cuts make programs stale.
     """
 
     def __init__(self, budget: int, target: Any) -> None:
         self.budget = budget
+        self.savings = Savings()
         self.largest = self._coarsest
         self._users: list[weakref.ref[Any]] = []
         self.counters = Counters()
