@@ -124,7 +124,7 @@ def test_a_type_that_the_backend_does_not_take_is_not_advised(
 
 def test_an_encoder_has_no_tokens_to_leave_out() -> None:
     model: Any = ptir.load_model("random:bert-tiny", backend=REF, device_memory=10_000)
-    assert advice(model, lambda one: one.embed("hello")) == ", or --quant int4"
+    assert not advice(model, lambda one: one.embed("hello"))
 
 
 def test_a_state_that_does_not_fit_is_not_told_to_quantize_weights(llama: Path) -> None:
