@@ -107,7 +107,10 @@ def _check_beginning(path: Path) -> None:
         raise CheckpointError(f"{path}: cannot be read: {error.strerror or error}") from error
     if not start.startswith(SIGNATURE):
         found = foreign.recognized(start)
-        begins = f"begins with {short(start[:4])} and not with {SIGNATURE!r}"
+        begins = (
+            f"begins with {short(start[:4])} and not with {SIGNATURE!r}: it is no GGUF file, or"
+            f" {AGAIN}"
+        )
         _refuse(path, f"is no GGUF file but {found}" if found else begins)
     if size < HEADER_BYTES:
         _refuse(path, f"{size} bytes; a GGUF file has at least {HEADER_BYTES}; {AGAIN}")
