@@ -24,6 +24,7 @@ from ptir.checkpoint.gguf.fields import Keys
 from ptir.checkpoint.gguf.mixtures import Mixture, Replaced
 from ptir.checkpoint.gguf.opening import turning_in_part
 from ptir.checkpoint.gguf.pooling import described_pooling
+from ptir.checkpoint.gguf.sampling import sampling_metadata
 from ptir.checkpoint.gguf.tensor_types import TYPES
 from ptir.checkpoint.gguf.write import TYPE_IDS, sized
 from ptir.checkpoint.save import refuse_file
@@ -125,6 +126,7 @@ def save_gguf(
     tensors = [*parameters, *factors]
     is_same = dtype is None and mixture is None
     metadata = {
+        **sampling_metadata(checkpoint.generation_config, checkpoint.path),
         **_kept(checkpoint, is_same),
         "general.architecture": architecture,
         "general.type": "model",
@@ -370,5 +372,5 @@ def with_files(checkpoint: Checkpoint) -> Checkpoint:
         checkpoint,
         tokenizer=text,
         tokenizer_config={**tokens, **checkpoint.tokenizer_config},
-        generation_config={} if encodes else begin | ends,
+        generation_config={} if encodes else begin | ends | dict(checkpoint.generation_config),
     )
