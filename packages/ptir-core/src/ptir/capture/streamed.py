@@ -20,6 +20,8 @@ from ptir.params.residency import ResidencySchedule, Stage, schedule, smallest_r
 from ptir.params.source import Array
 from ptir.params.store import ParamStore
 from ptir.params.streaming import BudgetError, StreamedParameters, alternatives
+from ptir.switches import WEIGHTS_LIMIT, limited_bytes
+from ptir.units import binary
 
 LITTLE: Final = 1 << 14
 """Bytes of tokens, positions and a sampler's draws that a session keeps on the device."""
@@ -335,11 +337,17 @@ def _mapped(
             raise UsageError(
                 f"device memory: {len(missing)} packed parameters of {nbytes} bytes cannot be"
                 " written to the cache folder, from which they are to come; free twice as much"
-                " there, or set PTIR_CACHE_DIR to a folder with room"
+                f" there, or set PTIR_CACHE_DIR to a folder with room{_limited()}"
             )
         arrays[name] = array
     for name, rows in new.items():
         yield name, arrays[name] if rows is None else arrays[rows.parameter][rows.first : rows.end]
+
+
+def _limited() -> str:
+    """What else may be in the way of writing: the limit that was set."""
+    said = limited_bytes(WEIGHTS_LIMIT)
+    return "" if said is None else f", and raise {WEIGHTS_LIMIT}, which is {binary(said)}"
 
 
 def _computed(

@@ -8,7 +8,6 @@ goes; elsewhere it is copied to the device, beside what the device computes.
 from __future__ import annotations
 
 import mmap
-import re
 import threading
 import weakref
 from collections.abc import Mapping, Sequence
@@ -21,18 +20,7 @@ from ptir.params.mapped_files import check_whole
 from ptir.params.pages import DiskWatch, MappedPages, mapping_of
 from ptir.params.residency import ResidentSet
 from ptir.params.source import Array, Counters
-
-UNITS: Final = {
-    "": 1,
-    "B": 1,
-    **{f"{prefix}B": 1000**power for power, prefix in enumerate("kMGT", 1)},
-    **{f"{prefix}iB": 1024**power for power, prefix in enumerate("KMGT", 1)},
-}
-"""What a number of bytes may be followed by, in upper or lower case."""
-_NUMBER: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]*)", re.ASCII)
-_FACTORS: Final = {unit.lower(): factor for unit, factor in UNITS.items()}
-_EXPLAINED: Final = "kB, MB, GB and TB (of 1000), KiB, MiB, GiB and TiB (of 1024)"
-
+from ptir.units import EXPLAINED, bytes_of
 
 FRACTION: Final = 4
 """The part of a budget above which a weight is cut: two and what else there is fit beside it."""
@@ -72,31 +60,21 @@ def alternatives(advice: Sequence[str]) -> str:
 
 def memory_budget(given: str | int) -> int:
     """Bytes of a budget: a whole number, or a text such as ``2GiB``; raises ``UsageError``."""
-    found = _NUMBER.fullmatch(str(given).strip())
-    factor = _FACTORS.get(found[2].lower()) if found else None
-    if isinstance(given, bool) or found is None or factor is None:
+    try:
+        if isinstance(given, bool):
+            raise ValueError("is no number of bytes above 0")
+        nbytes = bytes_of(str(given))
+    except ValueError as error:
         raise UsageError(
-            f"device memory {given!r}: {_wrong(found)}; give bytes as a number above 0, alone or"
-            f" with a unit: {_EXPLAINED}, such as 2GiB"
-        )
-    nbytes = int(float(found[1]) * factor) if "." in found[1] else int(found[1]) * factor
+            f"device memory {given!r}: {error}; give bytes as a number above 0, alone or with a"
+            f" unit: {EXPLAINED}, such as 2GiB"
+        ) from None
     if nbytes < 1:
         raise UsageError(
             f"device memory {given!r}: that is {nbytes} bytes, and parameters and caches need some;"
             " give more, such as 2GiB, or leave it out"
         )
     return nbytes
-
-
-def _wrong(found: re.Match[str] | None) -> str:
-    """What is wrong with a text that is no budget."""
-    if found is None:
-        return "is no number of bytes above 0"
-    number, unit = found.groups()
-    letter = unit[:1].upper()
-    meant = [one for one in UNITS if one[:1].upper() == letter and len(unit) == 1 and letter != "B"]
-    also = f" (did you mean {' or '.join(f'{number}{one}' for one in meant)}?)" if meant else ""
-    return f"{unit!r} is no unit{also}"
 
 
 class _Parameter:
