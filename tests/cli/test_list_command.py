@@ -206,6 +206,7 @@ def test_no_weight_is_read(home: Path, command: Command, monkeypatch: pytest.Mon
             "21 bytes; a GGUF file has at least 24",
         ),
         ("a" * 90, "a" * 77 + "..."),
+        ("/m: is no GGUF file but a page, which came; get it", "a page, which came; get it"),
         ("", ""),
     ],
 )

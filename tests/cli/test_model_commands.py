@@ -28,7 +28,38 @@ def test_inspect_describes_a_checkpoint_without_reading_it(command: Command) -> 
     assert value["config"]["n_layer"] == 6
     listed = command("inspect", "random:gpt2-xl", "--tensors")
     assert "h.47.mlp.c_proj.weight" in listed.out
-    assert "1557611200" in listed.out
+    assert "1,557,611,200" in listed.out
+
+
+def test_inspect_is_for_people(command: Command, tmp_path: Path) -> None:
+    command("quantize", "random:llama-tiny", tmp_path / "q4_k.gguf", "--format", "q8_0")
+    shown = command("inspect", tmp_path / "q4_k.gguf").out.splitlines()
+    rows = dict(line.split(maxsplit=1) for line in shown)
+    assert (rows["format"], rows["tokenizer"], rows["parameters"]) == ("Q8_0", "yes", "195,008")
+    assert rows["bytes"].endswith(" kB)") and rows["bytes"].startswith("208,512 (")
+
+
+def test_one_token_has_no_speed(command: Command) -> None:
+    one, two = (command(*GREEDY, "-n", n).err for n in (1, 2))
+    assert ", 1 token in " in one and "tok/s" not in one
+    assert ", 2 tokens in " in two and " tok/s) on ref" in two
+
+
+def test_what_is_written_is_told_with_its_size(command: Command, tmp_path: Path) -> None:
+    for name in ("m.gguf", "m.safetensors", "m"):
+        done = command("convert", "random:gpt2-tiny", tmp_path / name)
+        assert done.err.startswith(f"wrote {tmp_path / name}: ") and done.err.endswith("B\n")
+
+
+def test_a_name_of_files_that_are_not_written_is_no_folder(
+    command: Command, tmp_path: Path
+) -> None:
+    out = tmp_path / "m.bin"
+    done = command("convert", "random:gpt2-tiny", out)
+    assert done.code == 2 and "files that end in .bin are not written; end it in" in done.err
+    assert not out.exists()
+    assert command("convert", "random:gpt2-tiny", out, "--to", "folder").code == 0 and out.is_dir()
+    assert command("convert", "random:gpt2-tiny", tmp_path / "v1.2").code == 0
 
 
 def test_speculation_leaves_the_text_as_it_is(command: Command) -> None:
@@ -47,7 +78,9 @@ def test_speculation_leaves_the_text_as_it_is(command: Command) -> None:
 @pytest.mark.parametrize("name", ["folder", "one.safetensors"])
 def test_converted_model_gives_the_same_tokens(name: str, command: Command, tmp_path: Path) -> None:
     out = tmp_path / name
-    assert command("convert", "demo", out, "--json").value == {"path": str(out), "tensors": 76}
+    value = command("convert", "demo", out, "--json").value
+    nbytes = sum(file.stat().st_size for file in (out, *out.glob("*")) if file.is_file())
+    assert value == {"path": str(out), "tensors": 76, "bytes": nbytes}
     value = command("run", out, "ROMEO:", "--temp", 0, "-n", 64, "--json").value
     assert value["token_ids"] == ROMEO["greedy_ids"]
     again = command("convert", "demo", out)

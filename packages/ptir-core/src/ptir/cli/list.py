@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ptir import units
 from ptir.cli import show
 from ptir.cli.common import CommonOptions, common_options, session
 
@@ -73,5 +74,4 @@ def _record(entry: Entry, basis: Basis) -> dict[str, Any]:
 def _row(entry: Entry, basis: Basis) -> tuple[str, ...]:
     speed = basis.speed(entry.token_bytes)
     shown = "" if speed is None else f"{speed:.3g}" if speed < 100 else f"{speed:.0f}"
-    size = f"{entry.nbytes / 1e9:.2f} GB" if entry.nbytes >= 1e8 else f"{entry.nbytes / 1e6:.1f} MB"
-    return entry.name, entry.family, entry.format, size, shown, entry.reason
+    return entry.name, entry.family, entry.format, units.size(entry.nbytes), shown, entry.reason

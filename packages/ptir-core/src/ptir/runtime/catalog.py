@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,6 +36,8 @@ memory's bandwidth at which decoding reads them.
 
 Between what they reached on three machines and on one, docs/results/performance.md.
 """
+NO_FILE: Final = re.compile(r"^is no \w+ file but ")
+"""What stands before what a file is that is no model."""
 LONGEST: Final = 80
 """Characters of a reason in few words."""
 
@@ -158,6 +161,7 @@ def stored_as(checkpoint: Checkpoint) -> str:
 def in_few_words(problem: str, path: Path) -> str:
     """The first of an error's clauses, as many as fit, without the path and the nearest names."""
     text = problem.replace(f"{path}: ", "").removeprefix(f"{CONFIG}: ").partition(" (nearest")[0]
+    text = NO_FILE.sub("", text)
     said, *others = text.split("; ")
     for clause in others:
         if len(said) + len(clause) + 2 > LONGEST:
