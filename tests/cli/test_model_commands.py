@@ -51,6 +51,16 @@ def test_what_is_written_is_told_with_its_size(command: Command, tmp_path: Path)
         assert done.err.startswith(f"wrote {tmp_path / name}: ") and done.err.endswith("B\n")
 
 
+def test_blocks_that_a_type_does_not_reach_are_told(command: Command, tmp_path: Path) -> None:
+    q8 = tmp_path / "q8.gguf"
+    command("quantize", "random:llama-tiny", q8, "--format", "q8_0")
+    done = command("convert", q8, tmp_path / "f16.gguf", "--dtype", "f16")
+    assert done.code == 0 and "Q8_0 stay as they are stored, --dtype is for floats" in done.err
+    for out in (tmp_path / "folder", tmp_path / "m.safetensors"):
+        assert "stay" not in command("convert", q8, out, "--dtype", "f16").err
+    assert "stay" not in command("convert", q8, tmp_path / "same.gguf").err
+
+
 def test_a_name_of_files_that_are_not_written_is_no_folder(
     command: Command, tmp_path: Path
 ) -> None:

@@ -309,7 +309,7 @@ def test_a_folder_that_cannot_be_read_hides_no_other(
 
 def test_files_in_the_folders_of_a_folder_are_its_models(home: Path) -> None:
     q4, q8 = home / "each/Q4_0/m-Q4_0.gguf", home / "each/Q8_0/m-Q8_0.gguf"
-    touch(q4)
+    touch(q4, home / "each/a-folder.gguf/config.json")
     assert within(home / "each") == q4
     touch(q8)
     with pytest.raises(CheckpointError, match=r"several models: \S*each:Q4_0, \S*each:Q8_0; ty"):

@@ -55,12 +55,27 @@ def command(
     save = _saves(format or suffixes.get(out.suffix.lower(), FOLDER))
     checkpoint = resolve(model, seed=common.seed or 0)
     save(checkpoint, out, dtype=dtype_named(dtype) if dtype else None, overwrite=overwrite)
+    if dtype and out.is_file() and (stays := _staying(checkpoint, out)):
+        show.note(
+            f"{', '.join(stays)} stay as they are stored, --dtype is for floats; for a file of"
+            " floats convert to a folder first, and that to a file"
+        )
     nbytes = sum(file.stat().st_size for file in _written(out))
     if common.json:
         tensors = len(checkpoint.source.names())
         show.value({"path": str(out), "tensors": tensors, "bytes": nbytes})
     else:
         show.note(f"wrote {out}: {units.size(nbytes)}")
+
+
+def _staying(checkpoint: Checkpoint, out: Path) -> list[str]:
+    """The formats of few bits that a file which was written of a checkpoint has too."""
+    from ptir.checkpoint.gguf import begins_as_gguf
+    from ptir.params.source import stored_formats
+
+    if not begins_as_gguf(out):
+        return []
+    return sorted({format.name for format in stored_formats(checkpoint.source).values()})
 
 
 def _written(out: Path) -> list[Path]:
