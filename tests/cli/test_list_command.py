@@ -205,6 +205,7 @@ def test_no_weight_is_read(home: Path, command: Command, monkeypatch: pytest.Mon
             "/m: 21 bytes; a GGUF file has at least 24; the file is cut or damaged: fetch it again",
             "21 bytes; a GGUF file has at least 24",
         ),
+        ("key 'a': 'w' (nearest: q3, q2) is not there; b", "key 'a': 'w' is not there; b"),
         ("a" * 90, "a" * 77 + "..."),
         ("/m: is no GGUF file but a page, which came; get it", "a page, which came; get it"),
         ("", ""),

@@ -38,6 +38,8 @@ Between what they reached on three machines and on one, docs/results/performance
 """
 NO_FILE: Final = re.compile(r"^is no \w+ file but ")
 """What stands before what a file is that is no model."""
+NEAREST: Final = re.compile(r" \(nearest: [^)]*\)")
+"""What stands behind a name that does not exist."""
 LONGEST: Final = 80
 """Characters of a reason in few words."""
 
@@ -160,11 +162,11 @@ def stored_as(checkpoint: Checkpoint) -> str:
 
 def in_few_words(problem: str, path: Path) -> str:
     """The first of an error's clauses, as many as fit, without the path and the nearest names."""
-    text = problem.replace(f"{path}: ", "").removeprefix(f"{CONFIG}: ").partition(" (nearest")[0]
-    text = NO_FILE.sub("", text)
+    text = problem.replace(f"{path}: ", "").removeprefix(f"{CONFIG}: ")
+    text = NEAREST.sub("", NO_FILE.sub("", text))
     said, *others = text.split("; ")
     for clause in others:
-        if len(said) + len(clause) + 2 > LONGEST:
+        if clause.startswith("known: ") or len(said) + len(clause) + 2 > LONGEST:
             break
         said = f"{said}; {clause}"
     return said if len(said) <= LONGEST else f"{said[: LONGEST - 3].rstrip()}..."
