@@ -99,6 +99,7 @@ REFUSED = {
         "q4",
         "unknown format 'q4' (nearest: q4_k, q4_1, q4_0); known: int4, int8,",
     ),
+    "floats": ("m.gguf", "F16", "is no quantization; write floats with `ptir convert demo "),
     "file": ("m.gguf", "int4", "m.gguf: format 'int4' is one of folders: name one"),
     "folder": ("m", "q8_0", "m: format 'q8_0' is one of GGUF files: call it NAME.gguf"),
 }

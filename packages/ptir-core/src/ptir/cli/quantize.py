@@ -13,7 +13,7 @@ from ptir import units
 from ptir.checkpoint.gguf.mixtures import MIXTURES, Replaced
 from ptir.cli import show
 from ptir.cli.common import CommonOptions, common_options, open_target, session
-from ptir.cli.model import model_argument, window_option
+from ptir.cli.model import FLOATS, model_argument, window_option
 from ptir.cli.progress import progress
 from ptir.errors import UsageError, unknown_name
 from ptir.weights import FORMATS, QUANTIZERS
@@ -87,6 +87,11 @@ def command(
     from ptir.runtime.specs import resolve
 
     format_name = format_name.lower()
+    if format_name in FLOATS.choices:
+        raise UsageError(
+            f"format {format_name!r} is no quantization; write floats with `ptir convert {model}"
+            f" {out} --dtype {format_name}`"
+        )
     if format_name not in (*MIXTURES, *QUANTIZERS):
         raise UsageError(unknown_name("format", format_name, (*MIXTURES, *QUANTIZERS)))
     as_file = format_name in MIXTURES
