@@ -14,9 +14,9 @@ PLANNED: Final = "planned: no files yet"
 ROOMS: Final[dict[str, dict[str, str]]] = {
     "ptir": {
         "errors": "the error family, with codes and exit codes",
+        "units": "bytes and seconds for people, and bytes as people write them",
         "switches": "the `PTIR_*` variables that switch something on: one row each in `SWITCHES` "
-        "(1, 0 or unset; anything else is an error)",
-        "units": "bytes and seconds for people",
+        "(1, 0 or unset; anything else is an error), and those that limit bytes: `LIMITS`",
         "files": "reading files that are given, up to a limit",
         "notebook": "what a notebook shows of an object: a card, as text and as HTML",
         "events": "records that capture, passes and executables emit",

@@ -110,7 +110,7 @@ def test_both_versions_are_read(tmp_path: Path) -> None:
 DATA = bytes(512)
 HUGE = 10**12
 DAMAGED = {
-    "empty": (b"", "begins with b'' and not with b'GGUF'"),
+    "empty": (b"", "is no GGUF file but an empty file"),
     "cut": (b"GGUF" + u32(3), "8 bytes; a GGUF file has at least 24; .*fetch it again"),
     "version 1": (gguf(version=u32(1)), "version 1, whose lengths have 32 bits; versions 2 and 3"),
     "version 4": (gguf(version=u32(4)), "version 4; versions 2 and 3, little-endian, are read"),

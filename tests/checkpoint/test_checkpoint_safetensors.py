@@ -155,7 +155,7 @@ def test_releasing_a_tensor_drops_its_resident_pages(tmp_path: Path) -> None:
 DATA8 = b"\0" * 8
 META = "__metadata__"
 DAMAGED = {
-    "empty": (b"", "0 bytes; a safetensors file has at least 8"),
+    "empty": (b"", "is no safetensors file but an empty file"),
     "cut length": (b"\0" * 7, "7 bytes; a safetensors file"),
     "length past the end": (b"\x10" + b"\0" * 7 + b"{}", "header of 16 bytes in a file of 10"),
     "huge length": (b"\xff" * 8 + b"{}", "header of 18446744073709551615 bytes; the limit"),
@@ -229,9 +229,57 @@ FOREIGN_FILES = {
         b"version https://git-lfs.github.com/spec/v1\noid",
         "a pointer of Git LFS.*`git lfs pull`",
     ),
-    "page": (b"<!DOCTYPE html><html>", "a web page, which a server sent.*download it again"),
+    "page": (b"<!DOCTYPE html><html>", "a web page, which a server sent.*fetch it again"),
     "json": (b'{"model_type": "gpt2"}', "JSON text, which holds no tensors; give the folder"),
 }
+
+
+PAGE = "a web page, which a server sent in place of the file; fetch it again, from its /resolve/"
+OLD = "a GGML file of before GGUF, which GGUF replaced .*; fetch the same model as GGUF, or as a"
+SPOILT = {
+    "empty": (b"", "an empty file, which a download left that did not go on; fetch it again"),
+    "zeros": (bytes(100), "zeros at its beginning, which stand for what a download did not bring"),
+    "page behind white space": (b"\xef\xbb\xbf\r\n <html lang='en'>" + b" " * 90, PAGE),
+    "page of storage": (b"<?xml version='1.0'?><Error>" + b" " * 90, PAGE),
+    "answer": (
+        b"Entry not found",
+        r"text \('Entry not found'...\), perhaps what a server answered; ",
+    ),
+    "error": (
+        b'{"error":"Repository not found"}',
+        "an error in JSON, which a server sent in place",
+    ),
+    "gzip": (b"\x1f\x8b\x08" + bytes(90), r"a compressed file \(gzip\), which must be unpacked"),
+    "zstd": (b"\x28\xb5\x2f\xfd" + bytes(90), r"a compressed file \(zstd\), which must be unp"),
+    "session": (b"nsgg" + bytes(90), "a session that llama.cpp saved, which holds no weights"),
+    "adapter": (b"algg" + bytes(90), r"an adapter \(LoRA\) of llama.cpp before GGUF, which is no"),
+    **{name: (name.encode() + bytes(90), OLD) for name in ("ggml", "lmgg", "ggmf", "fmgg")},
+    **{name: (name.encode() + bytes(90), OLD) for name in ("ggjt", "tjgg")},
+}
+
+
+@pytest.mark.parametrize("name", ["bad.safetensors", "bad.gguf", "bad.bin"])
+@pytest.mark.parametrize("case", SPOILT)
+def test_what_downloads_leave_is_named_with_the_next_step(
+    tmp_path: Path, case: str, name: str
+) -> None:
+    content, message = SPOILT[case]
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(CheckpointError, match=f"{name}: is no .* file but {message}"):
+        open_checkpoint(tmp_path / name)
+
+
+def test_a_safetensors_file_called_gguf_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "m.gguf"
+    write(path, {"a": np.zeros(8, np.float32)})
+    with pytest.raises(CheckpointError, match=r"a safetensors file, .*call it NAME\.safetensors"):
+        open_checkpoint(path)
+
+
+def test_a_file_of_a_folder_is_what_its_beginning_says(tmp_path: Path) -> None:
+    (tmp_path / "ggml-model-q4_0.bin").write_bytes(b"tjgg" + bytes(90))
+    with pytest.raises(CheckpointError, match=r"it holds ggml-model-q4_0\.bin, a GGML file of bef"):
+        open_checkpoint(tmp_path)
 
 
 def test_only_regular_files_are_replaced(tmp_path: Path) -> None:

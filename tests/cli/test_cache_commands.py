@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import ptir
+from ptir import units
 from ptir.backend.folders import replace_file
 from ptir.backend.verdicts import VERDICTS
 from ptir.capture.optimized import PROGRAMS
@@ -72,12 +73,50 @@ def test_cache_lists_what_is_there(folder: Path, command: Command) -> None:
 
 def test_cache_clear_removes_all_of_it_and_nothing_else(folder: Path, command: Command) -> None:
     filled()
+    size = sum(kind["bytes"] for kind in command("cache", "--json").value["kinds"])
     foreign = [folder / "kernels" / "notes.txt", folder / "mine"]
     for path in foreign:
         path.write_text("keep")
-    assert f"removed 9 files, 0.0 MiB, from {folder}" in command("cache", "clear").out
+    assert f"removed 9 files, {units.binary(size)}, from {folder}" in command("cache", "clear").out
     assert sorted(p for p in folder.rglob("*") if p.is_file()) == sorted(foreign)
     assert command("cache", "clear", "--json").value["kinds"][0]["files"] == 0
+
+
+def test_cache_clear_of_a_kind_leaves_the_others(folder: Path, command: Command) -> None:
+    filled()
+    before = {kind["name"]: kind["files"] for kind in command("cache", "--json").value["kinds"]}
+    done = command("cache", "clear", "weights", "kernels", "weights")
+    assert done.out.startswith("removed 3 files of weights, kernels, weights, ")
+    after = {kind["name"]: kind["files"] for kind in command("cache", "--json").value["kinds"]}
+    assert after == {**before, "weights": 0, "kernels": 0} != before
+    listed = command("cache", "list", "programs", "--json").value["kinds"]
+    assert [(kind["name"], kind["files"]) for kind in listed] == [("programs", 1)]
+    cleared = command("cache", "clear", "programs", "--json").value
+    assert (cleared["cleared"], [kind["name"] for kind in cleared["kinds"]]) == (True, ["programs"])
+
+
+def test_a_kind_that_does_not_exist_clears_nothing(folder: Path, command: Command) -> None:
+    filled()
+    done = command("cache", "clear", "weights", "kernel")
+    assert done.code == 2 and "unknown kind 'kernel' (nearest: kernels" in done.err
+    assert len(WEIGHTS.files()) == 1
+    assert "leave 'weights' out" in command("cache", "path", "weights").err
+
+
+def test_the_limit_of_packed_weights_is_what_the_environment_says(
+    folder: Path, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def shown() -> int:
+        (kind,) = command("cache", "list", "weights", "--json").value["kinds"]
+        return int(kind["limit_bytes"])
+
+    assert shown() == WEIGHTS.limit == 32 << 30
+    monkeypatch.setenv("PTIR_WEIGHTS_LIMIT", "1.5GiB")
+    assert shown() == 3 << 29
+    assert "1.5 GiB" in command("cache").out
+    monkeypatch.setenv("PTIR_WEIGHTS_LIMIT", "much")
+    done = command("cache")
+    assert done.code == 2 and "PTIR_WEIGHTS_LIMIT=much: is no number of bytes" in done.err
 
 
 def test_cache_of_a_new_machine_is_empty(folder: Path, command: Command) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from gguf import GGMLQuantizationType as Kind
+from gguf import GGUFWriter
 
 import ptir
 from gguf_models import kind_of_matrices, write
@@ -17,6 +18,7 @@ from ptir.backend.contract import Target
 from ptir.checkpoint import MappedSource, open_checkpoint, save_folder, save_single_file
 from ptir.checkpoint.gguf import GgufSource
 from ptir.cli import kept_bandwidth
+from ptir.cli.estimates import basis_of, measured_shares
 from ptir.cli.kept_bandwidth import BANDWIDTHS, bandwidth_of, keep, machine
 from ptir.cli.main import main
 from ptir.errors import BackendUnavailable
@@ -28,6 +30,7 @@ from running import REF, Command, command, llama_folder, small_checkpoint
 __all__ = ["command"]
 
 SPEED = 5e9
+SHARES = REACHED["c"]
 STORES = ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "HF_HOME", "OLLAMA_MODELS", "LLAMA_CACHE")
 
 
@@ -45,7 +48,11 @@ class Probe:
 
 @pytest.fixture(autouse=True)
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A home and a cache folder without anything, and memory of a known bandwidth."""
+    """A home and a cache folder without anything, and memory of a known bandwidth.
+
+    The reference, which tests run on, stands for a backend that was measured.
+    """
+    monkeypatch.setattr(catalog, "REACHED", {**REACHED, "ref": SHARES})
     for name in (*STORES, "XDG_CACHE_HOME"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
@@ -101,18 +108,47 @@ def test_every_model_of_this_machine_is_a_row(home: Path, command: Command) -> N
     folder = Path(found["o/plain"]["path"])
     assert found["o/plain"]["bytes"] == sum(file.stat().st_size for file in folder.iterdir())
     wanted = {
-        "o/q-GGUF:Q4_K_M": ("", "Q4_K_M", "21 bytes; a GGUF file has at least 24"),
-        "o/q-GGUF:mmproj-q-F16": ("", "F16", "a projector of images or sound"),
+        "o/q-GGUF:Q4_K_M": ("", "", "21 bytes; a GGUF file has at least 24"),
+        "o/q-GGUF:mmproj-q-F16": ("", "", "a projector of images or sound"),
         "o/adapter": ("", "", "a LoRA adapter"),
-        "o/unknown": ("mamba9", "", "unknown model_type 'mamba9'"),
+        "o/unknown": ("mamba9", "f32", "unknown model_type 'mamba9'"),
         "o/foreign:F32": ("zamba", "F32", "'general.architecture': 'zamba' "),
-        "gone-Q4_0": ("", "Q4_0", "a link to a file that is gone"),
+        "gone-Q4_0": ("", "", "a link to a file that is gone"),
     }
     assert set(found) == {*runs, *wanted}
     for name, (family, format, why) in wanted.items():
         one = found[name]
         assert (one["family"], one["format"]) == (family, format), name
         assert why in one["problem"] and one["estimated_tokens_per_second"] is None, one
+
+
+@pytest.mark.parametrize(
+    ("stored", "file_type", "called"),
+    [
+        (Kind.Q4_0, None, "Q4_0"),
+        (Kind.Q4_0, 2, "Q4_0"),
+        (Kind.Q4_0, 7, "Q4_0"),  # says Q8_0, and holds none
+        (Kind.Q4_K, 15, "Q4_K_M"),
+        (Kind.Q4_K, 14, "Q4_K_S"),
+        (Kind.F16, 1, "F16"),
+        (Kind.Q8_0, 4711, "Q8_0"),
+        (Kind.Q8_0, "Q4_K_M", "Q8_0"),
+    ],
+)
+def test_the_format_is_what_the_file_holds_whatever_it_is_called(
+    tmp_path: Path, command: Command, stored: Kind, file_type: Any, called: str
+) -> None:
+    llama = open_checkpoint(llama_folder(tmp_path / "l", hidden_size=256, intermediate_size=256))
+
+    def says(writer: GGUFWriter) -> None:
+        add = writer.add_string if isinstance(file_type, str) else writer.add_uint32
+        if file_type is not None:
+            add("general.file_type", file_type)
+
+    (tmp_path / "g").mkdir()
+    path = tmp_path / "g/m-Q8_0.gguf"
+    write(path, llama, kind_of_matrices(stored), vocabulary=says)
+    assert rows(command("list", path.parent, "--json"))[str(path)]["format"] == called
 
 
 def test_the_table_has_a_line_for_each_with_its_reason_in_few_words(
@@ -169,7 +205,9 @@ def test_no_weight_is_read(home: Path, command: Command, monkeypatch: pytest.Mon
             "/m: 21 bytes; a GGUF file has at least 24; the file is cut or damaged: fetch it again",
             "21 bytes; a GGUF file has at least 24",
         ),
+        ("key 'a': 'w' (nearest: q3, q2) is not there; b", "key 'a': 'w' is not there; b"),
         ("a" * 90, "a" * 77 + "..."),
+        ("/m: is no GGUF file but a page, which came; get it", "a page, which came; get it"),
         ("", ""),
     ],
 )
@@ -238,11 +276,37 @@ def test_the_speed_is_the_bandwidth_over_the_bytes_of_a_token(command: Command) 
     (demo,) = value["models"]
     assert value["bytes_per_second"] == SPEED
     matrices = demo["bytes_per_token"] * 0.99  # the others are vectors
-    narrow = SPEED * REACHED[16] / demo["bytes_per_token"]
-    assert narrow <= demo["estimated_tokens_per_second"] <= SPEED * REACHED[16] / matrices
+    narrow = SPEED * SHARES[16] / demo["bytes_per_token"]
+    assert narrow <= demo["estimated_tokens_per_second"] <= SPEED * SHARES[16] / matrices
     assert 5.6e6 < demo["bytes_per_token"] < 5.9e6
-    assert estimated_speed({32: 880, 4: 670}, 2000.0) == pytest.approx(1.0)
-    assert estimated_speed({6: 700}, 1000.0) == estimated_speed({8: 700}, 1000.0)
+    assert estimated_speed({32: 880, 4: 670}, 2000.0, SHARES) == pytest.approx(1.0)
+    wider, narrower = (estimated_speed({bits: 700}, 1000.0, SHARES) for bits in (8, 6))
+    assert wider == narrower
+
+
+def test_a_speed_is_that_of_the_backend_that_was_asked_for_or_none_with_the_reason(
+    command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(catalog, "REACHED", {"ref": {32: 0.5}})
+    half = command("list", "--json").value
+    assert half["backend"].startswith("ref") and half["no_estimate_because"] is None
+    assert half["models"][0]["estimated_tokens_per_second"] == pytest.approx(
+        0.5 * SPEED / half["models"][0]["bytes_per_token"]
+    )
+    monkeypatch.setattr(catalog, "REACHED", {"c": {32: 0.5}})
+    none = command("list", "--json").value
+    reason = "nobody has measured which share of the bandwidth ref reaches; `ptir bench MODEL`"
+    assert none["no_estimate_because"].startswith(reason)
+    assert none["bytes_per_second"] is None
+    assert none["models"][0]["estimated_tokens_per_second"] is None
+    done = command("list")
+    assert "no speed is estimated: nobody has measured" in done.err and "GB/s" not in done.err
+
+
+def test_shares_of_processors_are_not_those_of_other_devices() -> None:
+    other = Target(REF.backend, replace(REF.device, kind="discrete", name="other"))
+    assert measured_shares(REF) == SHARES and not measured_shares(other)
+    assert "ref on such a device reaches" in basis_of(other).problem
 
 
 def test_bench_prints_the_estimate_of_list(command: Command) -> None:

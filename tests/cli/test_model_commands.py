@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
-import huggingface_hub
 import numpy as np
 import pytest
-from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError, OfflineModeIsEnabled
 
 from ptir.checkpoint import open_checkpoint
 from running import (
@@ -31,7 +28,48 @@ def test_inspect_describes_a_checkpoint_without_reading_it(command: Command) -> 
     assert value["config"]["n_layer"] == 6
     listed = command("inspect", "random:gpt2-xl", "--tensors")
     assert "h.47.mlp.c_proj.weight" in listed.out
-    assert "1557611200" in listed.out
+    assert "1,557,611,200" in listed.out
+
+
+def test_inspect_is_for_people(command: Command, tmp_path: Path) -> None:
+    command("quantize", "random:llama-tiny", tmp_path / "q4_k.gguf", "--format", "q8_0")
+    shown = command("inspect", tmp_path / "q4_k.gguf").out.splitlines()
+    rows = dict(line.split(maxsplit=1) for line in shown)
+    assert (rows["format"], rows["tokenizer"], rows["parameters"]) == ("Q8_0", "yes", "195,008")
+    assert rows["bytes"].endswith(" kB)") and rows["bytes"].startswith("208,512 (")
+
+
+def test_one_token_has_no_speed(command: Command) -> None:
+    one, two = (command(*GREEDY, "-n", n).err for n in (1, 2))
+    assert ", 1 token in " in one and "tok/s" not in one
+    assert ", 2 tokens in " in two and " tok/s) on ref" in two
+
+
+def test_what_is_written_is_told_with_its_size(command: Command, tmp_path: Path) -> None:
+    for name in ("m.gguf", "m.safetensors", "m"):
+        done = command("convert", "random:gpt2-tiny", tmp_path / name)
+        assert done.err.startswith(f"wrote {tmp_path / name}: ") and done.err.endswith("B\n")
+
+
+def test_blocks_that_a_type_does_not_reach_are_told(command: Command, tmp_path: Path) -> None:
+    q8 = tmp_path / "q8.gguf"
+    command("quantize", "random:llama-tiny", q8, "--format", "q8_0")
+    done = command("convert", q8, tmp_path / "f16.gguf", "--dtype", "f16")
+    assert done.code == 0 and "Q8_0 stay as they are stored, --dtype is for floats" in done.err
+    for out in (tmp_path / "folder", tmp_path / "m.safetensors"):
+        assert "stay" not in command("convert", q8, out, "--dtype", "f16").err
+    assert "stay" not in command("convert", q8, tmp_path / "same.gguf").err
+
+
+def test_a_name_of_files_that_are_not_written_is_no_folder(
+    command: Command, tmp_path: Path
+) -> None:
+    out = tmp_path / "m.bin"
+    done = command("convert", "random:gpt2-tiny", out)
+    assert done.code == 2 and "files that end in .bin are not written; end it in" in done.err
+    assert not out.exists()
+    assert command("convert", "random:gpt2-tiny", out, "--to", "folder").code == 0 and out.is_dir()
+    assert command("convert", "random:gpt2-tiny", tmp_path / "v1.2").code == 0
 
 
 def test_speculation_leaves_the_text_as_it_is(command: Command) -> None:
@@ -50,7 +88,9 @@ def test_speculation_leaves_the_text_as_it_is(command: Command) -> None:
 @pytest.mark.parametrize("name", ["folder", "one.safetensors"])
 def test_converted_model_gives_the_same_tokens(name: str, command: Command, tmp_path: Path) -> None:
     out = tmp_path / name
-    assert command("convert", "demo", out, "--json").value == {"path": str(out), "tensors": 76}
+    value = command("convert", "demo", out, "--json").value
+    nbytes = sum(file.stat().st_size for file in (out, *out.glob("*")) if file.is_file())
+    assert value == {"path": str(out), "tensors": 76, "bytes": nbytes}
     value = command("run", out, "ROMEO:", "--temp", 0, "-n", 64, "--json").value
     assert value["token_ids"] == ROMEO["greedy_ids"]
     again = command("convert", "demo", out)
@@ -66,83 +106,6 @@ def test_narrow_storage_runs(dtype: str, command: Command) -> None:
     if dtype == "f16":  # the demo is stored as f16, so nothing is rounded
         assert value["token_ids"] == ROMEO["greedy_ids"][:8]
     assert len(value["token_ids"]) == 8
-
-
-def test_pull_prints_where_the_model_is(
-    command: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    asked: dict[str, Any] = {}
-    (tmp_path / "config.json").touch()
-
-    def download(hub_id: str, **options: Any) -> str:
-        asked.update(options, hub_id=hub_id)
-        return str(tmp_path)
-
-    monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
-    assert command("pull", "owner/name", "--revision", "v1").out == f"{tmp_path}\n"
-    assert (asked["hub_id"], asked["revision"]) == ("owner/name", "v1")
-    assert not any(name.endswith((".bin", ".pt", ".pth")) for name in asked["allow_patterns"])
-    expected = {"model": "owner/name", "path": str(tmp_path)}
-    assert command("pull", "owner/name", "--json").value == expected
-
-
-def test_pull_of_a_pattern_fetches_that_file_alone(
-    command: Command, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked: list[Any] = []
-
-    def download(hub_id: str, **options: Any) -> str:
-        asked.append((hub_id, options["allow_patterns"], options["revision"]))
-        return "/cache/snapshot"
-
-    names = ["n-Q8_0.gguf", *(f"q/[n]-Q4_0-0000{n}-of-00002.gguf" for n in (1, 2)), "config.json"]
-    monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
-    monkeypatch.setattr(huggingface_hub, "list_repo_files", lambda *_, **__: names)
-    found = command("pull", "o/n:q4_0", "--revision", "v1")
-    assert found.out == "/cache/snapshot/q/[n]-Q4_0-00001-of-00002.gguf\n"
-    parts = [f"q/[[]n]-Q4_0-0000{n}-of-00002.gguf" for n in (1, 2)]
-    assert asked == [("o/n", parts, "v1")]
-    refused = command("pull", "o/n:Q5_0")
-    assert (refused.code, len(asked)) == (1, 1)
-    assert "no GGUF file is called or ends in 'Q5_0'; there are o/n:Q8_0, o/n:Q4_0" in refused.err
-
-
-def test_pull_of_a_repository_of_files_says_which_there_are(
-    command: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    names = ["n-Q8_0.gguf", "n-Q4_K_M.gguf", "mmproj-n.gguf", "README.md"]
-    monkeypatch.setattr(huggingface_hub, "snapshot_download", lambda *_, **__: str(tmp_path))
-    monkeypatch.setattr(huggingface_hub, "list_repo_files", lambda *_, **__: names)
-    done = command("pull", "hf.co/o/n")
-    said = "o/n has GGUF files: Q4_K_M, Q8_0; fetch one of them with `ptir pull o/n:Q4_K_M`"
-    assert (done.code, done.out, done.err) == (1, "", f"error [PTIR-301]: {said}\n")
-    names[:2] = []
-    assert "o/n has neither config.json nor GGUF files" in command("pull", "o/n").err
-
-
-NO_ANSWER = next(one for one in HfHubHTTPError.__bases__ if one.__module__ != "builtins")
-"""What errors of the library beneath have in common."""
-
-
-@pytest.mark.parametrize(
-    "error",
-    [
-        LocalEntryNotFoundError("no route\nmore"),
-        OfflineModeIsEnabled("no route\nmore"),
-        NO_ANSWER("no route\nmore"),
-    ],
-)
-def test_pull_without_a_network_is_one_clear_error(
-    error: Exception, command: Command, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def download(*_: object, **__: object) -> str:
-        raise error
-
-    monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
-    done = command("pull", "owner/name")
-    assert (done.code, done.out) == (1, "")
-    said = "'owner/name' could not be fetched: no route; check the name and the network"
-    assert done.err.splitlines() == [f"error [PTIR-301]: {said}"]
 
 
 def test_fast_says_where_there_is_nothing_to_gain(command: Command) -> None:

@@ -201,6 +201,17 @@ def test_what_was_used_least_recently_leaves(folder: Path) -> None:
     assert not list(folder.glob("huge*"))
 
 
+def test_what_is_above_the_limit_of_the_environment_is_not_written(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for limit, written in (("4kB", 0), ("0", 0), ("1MiB", 1)):
+        monkeypatch.setenv("PTIR_WEIGHTS_LIMIT", limit)
+        kept = PrepackedWeights("m", least=0)
+        kept.add("all", 2 * PAGE, lambda: np.zeros(2 * PAGE, np.uint8))
+        kept.save()
+        assert len(WEIGHTS.files()) == written
+
+
 @pytest.mark.parametrize("dtype", ["u4", "i1", "f4", "f2", "?"])
 @pytest.mark.parametrize("shape", [(), (3,), (2, 5), (0, 4)])
 def test_arrays_come_back_as_they_were(dtype: str, shape: tuple[int, ...]) -> None:

@@ -248,7 +248,16 @@ def test_where_nothing_can_be_written_that_is_said(
 ) -> None:
     monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=0))
     model = ptir.load_model(path, backend=REF, device_memory="800KiB")
-    with pytest.raises(UsageError, match="cannot be written to the cache"):
+    with pytest.raises(UsageError, match=r"cannot be written to the cache.* with room$"):
+        model.forward(TOKENS)
+
+
+def test_where_a_limit_keeps_it_from_being_written_that_is_said(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PTIR_WEIGHTS_LIMIT", "4KiB")
+    model = ptir.load_model(path, backend=REF, device_memory="800KiB")
+    with pytest.raises(UsageError, match=r"and raise PTIR_WEIGHTS_LIMIT, which is 4 KiB$"):
         model.forward(TOKENS)
 
 

@@ -284,7 +284,8 @@ def test_companions_are_told_by_their_names(stem: str, words: str) -> None:
 def test_what_a_hub_id_is() -> None:
     assert split_hub_id("o/n") == HubId("o/n", "")
     assert split_hub_id("o/n:Q4") == HubId("o/n", "Q4")
-    for other in ("n", "o/n/m", "./o", "/o/n", "o/", "/n", "o/n:", "~/n", ":Q4"):
+    others = ("n", "o/n/m", "./o", "/o/n", "o/", "/n", "o/n:", "~/n", ":Q4", "o/a b", "o/n/m.gguf")
+    for other in (*others, "o/m.gguf", "o/M.safetensors"):
         assert split_hub_id(other) is None
 
 
@@ -304,6 +305,16 @@ def test_a_folder_that_cannot_be_read_hides_no_other(
     monkeypatch.setattr(Path, "iterdir", refused)
     found = found_models()
     assert [one.problem for one in found] == ["", f"{folder}: cannot be read (Permission denied)"]
+
+
+def test_files_in_the_folders_of_a_folder_are_its_models(home: Path) -> None:
+    q4, q8 = home / "each/Q4_0/m-Q4_0.gguf", home / "each/Q8_0/m-Q8_0.gguf"
+    touch(q4, home / "each/a-folder.gguf/config.json")
+    assert within(home / "each") == q4
+    touch(q8)
+    with pytest.raises(CheckpointError, match=r"several models: \S*each:Q4_0, \S*each:Q8_0; ty"):
+        within(home / "each")
+    assert located(f"{home / 'each'}:Q8_0") == q8
 
 
 def test_a_folder_of_one_file_is_that_file(home: Path) -> None:
@@ -327,3 +338,33 @@ def test_an_address_of_the_hub_is_a_hub_id() -> None:
     for before in ("hf.co/", "https://huggingface.co/", "http://www.hf.co/"):
         assert split_hub_id(f"{before}o/n:Q4_0") == HubId("o/n", "Q4_0")
     assert split_hub_id("hf.co/o") is None
+
+
+@pytest.mark.parametrize(
+    ("page", "meant"),
+    [
+        ("o/n/", HubId("o/n", "")),
+        ("o/n/tree/main", HubId("o/n", "")),
+        ("o/n/tree/main/UD-Q4_K_XL", HubId("o/n", "UD-Q4_K_XL")),
+        ("o/n/blob/main/q/n-Q4_0-00001-of-00003.gguf", HubId("o/n", "n-Q4_0")),
+        ("o/n/resolve/v1/n-Q8_0.gguf?download=true", HubId("o/n", "n-Q8_0", "v1")),
+        ("o/n/blob/refs%2Fpr%2F1/config.json#L3", HubId("o/n", "", "refs/pr/1")),
+        ("o/n/n-Q8_0.gguf", HubId("o/n", "n-Q8_0")),
+        ("datasets/o/n", None),
+        ("o", None),
+    ],
+)
+def test_the_page_of_a_file_or_a_folder_is_a_hub_id(page: str, meant: HubId | None) -> None:
+    assert split_hub_id(f"https://huggingface.co/{page}") == meant
+
+
+def test_an_address_means_what_was_fetched_from_there(home: Path) -> None:
+    file = snapshot(hub(home), "o/n") / "n-Q4_0.gguf"
+    touch(file)
+    for spec in ("hf.co/o/n:q4_0", "https://huggingface.co/o/n/blob/main/n-Q4_0.gguf", "hf.co/o/n"):
+        assert located(spec) == file
+
+
+def test_a_path_that_does_not_exist_is_no_hub_id() -> None:
+    with pytest.raises(UsageError, match=r"'models/n-Q4_0.gguf': no such file or folder"):
+        located("models/n-Q4_0.gguf")

@@ -1,4 +1,4 @@
-"""Environment variables that switch something on: 1 is on; 0, empty or unset is off."""
+"""Environment variables: those that switch something on (1; 0, empty or unset is off), limits."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 from typing import Final
 
 from ptir.errors import UsageError, unknown_name
+from ptir.units import EXPLAINED, bytes_of
 
 SWITCHES: Final = {
     "PTIR_EAGER": "run every op at once instead of recording it",
@@ -31,6 +32,12 @@ SCHEDULE: Final = "PTIR_SCHEDULE"
 THREADS: Final = "PTIR_C_THREADS"
 """The variable that says how many threads the C backend runs; ``--threads`` sets it."""
 
+WEIGHTS_LIMIT: Final = "PTIR_WEIGHTS_LIMIT"
+LIMITS: Final = {
+    WEIGHTS_LIMIT: "the most bytes of packed weights in the cache folder, such as 8GiB; 0 is none",
+}
+"""The variables that say how many bytes something may take."""
+
 
 def switched_on(name: str) -> bool:
     """Whether the switch called ``name`` is on; raises ``UsageError`` for any other value."""
@@ -40,3 +47,21 @@ def switched_on(name: str) -> bool:
     if text not in ("", "0", "1"):
         raise UsageError(f"{name}={text}: set it to 1 ({SWITCHES[name]}) or to 0")
     return text == "1"
+
+
+def limited_bytes(name: str) -> int | None:
+    """The bytes that the limit called ``name`` says, None where it is unset or empty.
+
+    Raises ``UsageError`` for what is no number of bytes.
+    """
+    if name not in LIMITS:
+        raise UsageError(unknown_name("limit", name, LIMITS))
+    text = os.environ.get(name, "")
+    if not text:
+        return None
+    try:
+        return bytes_of(text)
+    except ValueError as error:
+        raise UsageError(
+            f"{name}={text}: {error}; set it to {LIMITS[name]}, with or without a unit: {EXPLAINED}"
+        ) from None

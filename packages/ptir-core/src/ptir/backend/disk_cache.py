@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from ptir.backend.folders import ENVIRONMENT, PARTIAL_SUFFIX, cache_folder, replace_file
+from ptir.switches import limited_bytes
 
 ABANDONED: Final = 3600.0
 """Seconds after which a file half written belongs to nobody."""
@@ -37,12 +38,20 @@ class Damaged(Exception):  # noqa: N818  not an error of the caller's
 class DiskCache:
     """A kind of entries: ``name`` is that of its folder and the end of its files' names.
 
-    ``format`` is written into every file; ``limit`` is the most bytes of all of them.
+    ``format`` is written into every file; ``limit`` is the most bytes of all of them, where the
+    environment ``variable`` (of ``LIMITS``) says nothing else.
     """
 
     name: str
     format: int
     limit: int
+    variable: str = ""
+
+    @property
+    def most(self) -> int:
+        """The most bytes of all entries; raises ``UsageError`` for a variable that is no number."""
+        said = limited_bytes(self.variable) if self.variable else None
+        return self.limit if said is None else said
 
     @property
     def folder(self) -> Path:
@@ -80,7 +89,7 @@ class DiskCache:
     def write(self, key: str, entry: bytes, limit: int | None = None) -> None:
         """Store ``entry`` and make room for it; raises ``OSError``."""
         replace_file(self.path(key), self.magic + _checksum(entry) + entry)
-        self.make_room(len(entry), self.limit if limit is None else limit)
+        self.make_room(len(entry), self.most if limit is None else limit)
 
     def make_room(self, added: int, limit: int) -> None:
         """Look through the folder, where this process added enough since it did."""

@@ -19,7 +19,9 @@ from ptir.params.mapped_files import BoundParameters
 from ptir.params.residency import ResidencySchedule, Stage, schedule, smallest_room
 from ptir.params.source import Array
 from ptir.params.store import ParamStore
-from ptir.params.streaming import BudgetError, StreamedParameters
+from ptir.params.streaming import BudgetError, StreamedParameters, alternatives
+from ptir.switches import WEIGHTS_LIMIT, limited_bytes
+from ptir.units import binary
 
 LITTLE: Final = 1 << 14
 """Bytes of tokens, positions and a sampler's draws that a session keeps on the device."""
@@ -110,12 +112,13 @@ class StreamedPlan(Plan):
         return self._schedules[room]
 
     def _too_small(self) -> str:
+        savings = self.stream.savings
         return (
             f"device memory {self.stream.budget}: caches and what else a run is given and gives"
             f" take {self.passing} bytes, intermediates {self.stream.workspaces}, and {self.most}"
             f" bytes of parameters are needed together{self._largest_launch()}; give"
-            f" --device-memory {self.smallest} or more, or fewer tokens (-n), --cache-dtype bf16"
-            " or --quant int4"
+            f" --device-memory {self.smallest} or more"
+            f"{alternatives([*savings.state, *savings.weights])}"
         )
 
     def _largest_launch(self) -> str:
@@ -334,11 +337,17 @@ def _mapped(
             raise UsageError(
                 f"device memory: {len(missing)} packed parameters of {nbytes} bytes cannot be"
                 " written to the cache folder, from which they are to come; free twice as much"
-                " there, or set PTIR_CACHE_DIR to a folder with room"
+                f" there, or set PTIR_CACHE_DIR to a folder with room{_limited()}"
             )
         arrays[name] = array
     for name, rows in new.items():
         yield name, arrays[name] if rows is None else arrays[rows.parameter][rows.first : rows.end]
+
+
+def _limited() -> str:
+    """What else may be in the way of writing: the limit that was set."""
+    said = limited_bytes(WEIGHTS_LIMIT)
+    return "" if said is None else f", and raise {WEIGHTS_LIMIT}, which is {binary(said)}"
 
 
 def _computed(

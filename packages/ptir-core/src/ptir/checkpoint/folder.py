@@ -161,6 +161,7 @@ def _with_dense(source: ParamSource, sentence: SentenceFiles) -> ParamSource:
 
 def _open_gguf(path: Path) -> Checkpoint:
     from ptir.checkpoint.gguf import GgufModel, open_gguf
+    from ptir.checkpoint.gguf.sampling import sampling_config
 
     model = GgufModel(path)
     opened, beside = open_gguf(model), _tokenizer(path.parent)
@@ -173,7 +174,7 @@ def _open_gguf(path: Path) -> Checkpoint:
     return Checkpoint(
         path=path,
         config=MappingProxyType(opened.config),
-        generation_config=MappingProxyType({}),
+        generation_config=MappingProxyType(sampling_config(opened.beside)),
         tokenizer_config=MappingProxyType(opened.tokenizer_config),
         source=opened.source,
         tokenizer=tokenizer,

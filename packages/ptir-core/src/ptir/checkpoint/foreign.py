@@ -1,11 +1,12 @@
-"""Files that are often given where safetensors are wanted: how each is told, and what to do.
+"""Files that are often given where safetensors or GGUF are wanted: how each is told, what to do.
 
-``FOREIGN`` is the whole of it; the first row whose signature a file begins with is what it is.
+``FOREIGN`` is the whole of it; the first row whose signature a file begins with, or that takes its
+beginning for its own, is what it is.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -24,12 +25,60 @@ _PICKLED: Final = (
 
 @dataclass(frozen=True)
 class Foreign:
-    """A kind of file: what to call it, how it begins, what its name ends in, and what to do."""
+    """A kind of file: what to call it, how it begins, what its name ends in, and what to do.
+
+    ``is_such`` tells those that no signature tells.
+    """
 
     called: Callable[[bytes], str]
     signatures: tuple[bytes, ...]
     suffixes: tuple[str, ...]
     advice: str
+    is_such: Callable[[bytes], bool] = lambda start: False
+
+    def takes(self, start: bytes) -> bool:
+        """Whether a file that begins so is of this kind."""
+        return start.startswith(self.signatures) or self.is_such(start)
+
+
+_SENT: Final = "which a server sent in place of the file"
+_AGAIN: Final = (
+    "fetch it again, from its /resolve/ address and not from its /blob/ page, or with `ptir pull`"
+)
+_COMPRESSED: Final = {
+    b"\x1f\x8b": "gzip",
+    b"\x28\xb5\x2f\xfd": "zstd",
+    b"\xfd7zXZ": "xz",
+    b"BZh": "bzip2",
+    b"7z\xbc\xaf": "7-Zip",
+    b"Rar!": "RAR",
+}
+"""By how they begin."""
+_PAGES: Final = (b"<!doctype", b"<html", b"<head", b"<?xml", b"<!--")
+
+
+def _compressed(start: bytes) -> str:
+    kind = next((name for magic, name in _COMPRESSED.items() if start.startswith(magic)), "")
+    return f"a compressed file ({kind})"
+
+
+def _either_order(magic: bytes) -> tuple[bytes, bytes]:
+    """A signature, and the same as a little-endian number has its bytes."""
+    return magic, magic[::-1]
+
+
+def _is_page(start: bytes) -> bool:
+    """Whether a text is HTML or XML, behind a mark of its byte order and white space or not."""
+    return start.removeprefix(b"\xef\xbb\xbf").lstrip().lower().startswith(_PAGES)
+
+
+def _is_text(start: bytes) -> bool:
+    """Whether all of it is printable."""
+    return all(32 <= byte < 127 or byte in b"\t\r\n" for byte in start)
+
+
+def _text(start: bytes) -> str:
+    return f"text ({start.decode('ascii', 'replace').strip()!r}...)"
 
 
 def _always(name: str) -> Callable[[bytes], str]:
@@ -88,31 +137,95 @@ FOREIGN: Final = (
         "which stands for a file that was not fetched; run `git lfs pull` where it was cloned",
     ),
     Foreign(
-        _always("a web page"),
-        (b"<!DOCTYPE", b"<!doctype", b"<html", b"<HTML"),
+        _always("an empty file"),
         (),
-        "which a server sent in place of the file; download it again",
+        (),
+        "which a download left that did not go on; fetch it again",
+        lambda start: not start,
     ),
+    Foreign(
+        _always("zeros at its beginning"),
+        (),
+        (),
+        "which stand for what a download did not bring; fetch it again",
+        lambda start: len(start) == SIGNATURE_BYTES and not any(start),
+    ),
+    Foreign(
+        _always("an adapter (LoRA) of llama.cpp before GGUF"),
+        _either_order(b"ggla"),
+        (),
+        "which is no longer read; fetch a model, or one that the adapter was merged into, as GGUF",
+    ),
+    Foreign(
+        _always("a session that llama.cpp saved"),
+        (*_either_order(b"ggsn"), *_either_order(b"ggsq")),
+        (),
+        "which holds no weights; give the model that it belongs to",
+    ),
+    Foreign(
+        _always("a GGML file of before GGUF"),
+        tuple(one for magic in (b"ggml", b"ggmf", b"ggjt") for one in _either_order(magic)),
+        (),
+        "which GGUF replaced and which is no longer read; fetch the same model as GGUF, or as a"
+        " folder with config.json and safetensors",
+    ),
+    Foreign(
+        _always("a safetensors file"),
+        (),
+        (),
+        "whose name ends as those of other files; call it NAME.safetensors, or put it back into the"
+        " folder with its config.json and give that",
+        lambda start: start[5:8] == bytes(3) and start[8:10] == b'{"',
+    ),
+    Foreign(
+        _compressed,
+        tuple(_COMPRESSED),
+        (),
+        "which must be unpacked first",
+    ),
+    Foreign(_always("a web page"), (), (), f"{_SENT}; {_AGAIN}", _is_page),
+    Foreign(_always("an error in JSON"), (b'{"error"',), (), f"{_SENT}; {_AGAIN}"),
     Foreign(_always("JSON text"), (b"{",), (), f"which holds no tensors; {_OTHER_FORM}"),
 )
+TEXT: Final = Foreign(_text, (), (), f"perhaps what a server answered; {_AGAIN}", _is_text)
+"""What any other text is taken for where weights are wanted."""
 
 
 def recognized(start: bytes) -> str | None:
     """What a file that begins with ``start`` is, and what to do; None where no row says."""
-    for row in FOREIGN:
-        if start.startswith(row.signatures):
-            return f"{row.called(start)}, {row.advice}"
-    return None
+    return _first((*FOREIGN, TEXT), start)
+
+
+def _first(rows: Iterable[Foreign], start: bytes) -> str | None:
+    """What the first of some rows says that takes a beginning."""
+    row = next((row for row in rows if row.takes(start)), None)
+    return None if row is None else f"{row.called(start)}, {row.advice}"
 
 
 def held(folder: Path) -> tuple[str, str] | None:
-    """The name of a file in ``folder`` that a row's suffix tells, what it is and what to do."""
+    """The name of a file in ``folder`` that a row's suffix tells, what it is and what to do.
+
+    What it is says its beginning, where a row knows that: names ending in .bin are of many kinds.
+    """
     names = sorted(file.name for file in folder.iterdir())
     for row in FOREIGN:
         for name in names:
             if row.suffixes and name.lower().endswith(row.suffixes):
-                return name, f"{row.called(b'')}, {row.advice}"
+                start = _start(folder / name)
+                known = _first(FOREIGN, start) if start else None
+                return name, known or f"{row.called(b'')}, {row.advice}"
     return None
+
+
+def _start(path: Path) -> bytes:
+    """The first bytes of a regular file; none of what cannot be read."""
+    try:
+        if not path.is_file():
+            return b""
+        with path.open("rb") as file:
+            return file.read(SIGNATURE_BYTES)
+    except OSError:
+        return b""
 
 
 def told(name: str) -> bool:

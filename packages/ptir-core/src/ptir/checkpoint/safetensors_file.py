@@ -39,6 +39,7 @@ HEADER_DTYPES: Final[Mapping[str, DType]] = {
 }
 METADATA_KEY: Final = "__metadata__"
 LENGTH_BYTES: Final = 8
+AGAIN: Final = "the file is cut or damaged: fetch it again"
 MAX_HEADER_BYTES: Final = 100_000_000
 _MAX_RANK: Final = 32
 _MAX_BYTES: Final = (1 << 63) - 1
@@ -189,14 +190,16 @@ def _header_length(path: Path, start: bytes, size: int) -> int:
     """The length that a file of ``size`` bytes beginning with ``start`` gives its header."""
     length = int.from_bytes(start[:LENGTH_BYTES], "little")
     possible = size >= LENGTH_BYTES and length <= MAX_HEADER_BYTES
+    possible &= start[LENGTH_BYTES : LENGTH_BYTES + 1] in (b"", b"{")
     if not possible and (told := foreign.recognized(start)):
         _refuse(path, f"is no safetensors file but {told}")
     if size < LENGTH_BYTES:
-        _refuse(path, f"{size} bytes; a safetensors file has at least {LENGTH_BYTES}")
+        _refuse(path, f"{size} bytes; a safetensors file has at least {LENGTH_BYTES}; {AGAIN}")
     if length > MAX_HEADER_BYTES:
-        _refuse(path, f"header of {length} bytes; the limit is {MAX_HEADER_BYTES}")
+        rule = f"header of {length} bytes; the limit is {MAX_HEADER_BYTES}"
+        _refuse(path, f"{rule}; it is no safetensors file, or {AGAIN}")
     if length > size - LENGTH_BYTES:
-        _refuse(path, f"header of {length} bytes in a file of {size}; the file is cut or damaged")
+        _refuse(path, f"header of {length} bytes in a file of {size}; {AGAIN}")
     return length
 
 
@@ -265,7 +268,7 @@ def _check_layout(path: Path, entries: Mapping[str, TensorEntry], data_bytes: in
     for name, entry in sorted(entries.items(), key=lambda item: (item[1].begin, item[1].end)):
         span = f"offsets {entry.begin}..{entry.end}"
         if entry.end > data_bytes:
-            _refuse_tensor(path, name, f"{span} leave the {data_bytes} data bytes; the file is cut")
+            _refuse_tensor(path, name, f"{span} leave the {data_bytes} data bytes; {AGAIN}")
         if entry.begin < position:
             owner = f"tensor {short(last)} at {entries[last].begin}..{position}"
             _refuse_tensor(path, name, f"{span} overlap {owner}; no byte may have two owners")

@@ -27,6 +27,7 @@ from ptir.cli.model import (
     open_model,
     speculation,
     speculation_options,
+    streamed_record,
 )
 
 if TYPE_CHECKING:
@@ -117,6 +118,7 @@ def command(
         **formats.chosen(loaded),
         "probe": probe,
         "estimated_tokens_per_second": estimate,
+        **streamed_record(loaded),
         "rows": rows,
     }
     label = formats.weights(loaded)

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from ptir import units
 from ptir.cli import show
-from ptir.cli.common import CommonOptions, common_options
-from ptir.errors import UsageError
+from ptir.cli.common import CommonOptions, common_options, showing_only
+from ptir.errors import UsageError, unknown_name
+from ptir.switches import WEIGHTS_LIMIT
 
 if TYPE_CHECKING:
     from ptir.backend.disk_cache import DiskCache
@@ -50,14 +52,14 @@ def kinds() -> tuple[Kind, ...]:
     bandwidths, flops = kept_in(lambda: BANDWIDTHS.path), kept_in(lambda: FLOPS.path)
     return (
         *(
-            Kind(cache.name, what, entries(cache), cache.limit)
+            Kind(cache.name, what, entries(cache), cache.most)
             for cache, what in (
                 (binaries.BINARIES, "built kernels by device"),
                 (record.ARTIFACTS, "compiled programs"),
                 (PROGRAMS, "optimized programs"),
             )
         ),
-        Kind("weights", "weights as kernels read them", WEIGHTS.files, WEIGHTS.limit),
+        Kind("weights", "weights as kernels read them", WEIGHTS.files, WEIGHTS.most),
         Kind("tiles", "sizes measured by `ptir warmup --tune`", tuned_tiles.files, None),
         Kind("implementations", "which implementation was fastest", timed, None),
         Kind("tuned", "models that `ptir tune` was run for", kept_in(tuned_file), None),
@@ -72,18 +74,25 @@ def kinds() -> tuple[Kind, ...]:
     )
 
 
+@showing_only("json")
 @click.command()
 @click.argument("action", type=click.Choice(["list", "clear", "path"]), default="list")
+@click.argument("names", nargs=-1, metavar="[KIND]...")
 @common_options
-def command(common: CommonOptions, action: str) -> None:
-    """List what is cached with its size, clear it, or print where it is (PTIR_CACHE_DIR)."""
+def command(common: CommonOptions, action: str, names: tuple[str, ...]) -> None:
+    """List what is cached with its size, clear it, or print where it is (PTIR_CACHE_DIR).
+
+    With KINDs, of the first column of the list, these alone are listed or cleared.
+    """
     from ptir.backend.folders import cache_folder
 
     folder = cache_folder()
     if action == "path":
+        if names:
+            raise UsageError(f"path says where the whole cache is; leave {names[0]!r} out")
         show.value({"path": str(folder)}) if common.json else show.text(str(folder))
         return
-    found = [(kind, _sizes(kind.files())) for kind in kinds()]
+    found = [(kind, _sizes(kind.files())) for kind in _chosen(names)]
     if action == "clear":
         for _, sizes in found:
             _remove(list(sizes))
@@ -101,11 +110,24 @@ def command(common: CommonOptions, action: str) -> None:
         ]
         show.value({"path": str(folder), "cleared": action == "clear", "kinds": rows})
     elif action == "clear":
-        show.text(f"removed {files} files, {_mebibytes(total)}, from {folder}")
+        of = f" of {', '.join(names)}" if names else ""
+        show.text(f"removed {files} files{of}, {units.binary(total)}, from {folder}")
     else:
         columns = ("kind", "files", "size", "at most", "what")
         show.table(columns, [_row(kind, sizes) for kind, sizes in found])
-        show.note(f"in {folder}; `ptir cache clear` removes them")
+        show.note(
+            f"{units.binary(total)} in {folder}; `ptir cache clear` removes them, `ptir cache clear"
+            f" KIND` one kind; {WEIGHTS_LIMIT} is the most of weights"
+        )
+
+
+def _chosen(names: Sequence[str]) -> list[Kind]:
+    """The kinds called so, all without names; raises ``UsageError``."""
+    known = {kind.name: kind for kind in kinds()}
+    for name in names:
+        if name not in known:
+            raise UsageError(unknown_name("kind", name, known))
+    return [known[name] for name in dict.fromkeys(names or known)]
 
 
 def _sizes(files: list[Path]) -> dict[Path, int]:
@@ -128,9 +150,5 @@ def _remove(files: list[Path]) -> None:
 
 
 def _row(kind: Kind, sizes: dict[Path, int]) -> tuple[str, ...]:
-    limit = "" if kind.limit is None else _mebibytes(kind.limit)
-    return kind.name, str(len(sizes)), _mebibytes(sum(sizes.values())), limit, kind.what
-
-
-def _mebibytes(nbytes: int) -> str:
-    return f"{nbytes / (1 << 20):.1f} MiB"
+    limit = "" if kind.limit is None else units.binary(kind.limit)
+    return kind.name, str(len(sizes)), units.binary(sum(sizes.values())), limit, kind.what

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ptir import units
 from ptir.cli import show
-from ptir.cli.common import CommonOptions, common_options
+from ptir.cli.common import CommonOptions, common_options, showing_only
 from ptir.cli.model import model_argument
 
 if TYPE_CHECKING:
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from ptir.weights import WeightFormat
 
 
+@showing_only("json", "seed")
 @click.command()
 @model_argument
 @click.option("--tensors", is_flag=True, help="List every tensor.")
@@ -26,6 +28,7 @@ def command(common: CommonOptions, model: str, tensors: bool) -> None:
     """Show what MODEL holds: architecture, parameters, dtypes, tokenizer."""
     from ptir.checkpoint import normalize_config
     from ptir.params import SizedSource, stored_formats
+    from ptir.runtime.catalog import stored_as
     from ptir.runtime.load import errors_name
     from ptir.runtime.specs import resolve
 
@@ -41,6 +44,7 @@ def command(common: CommonOptions, model: str, tensors: bool) -> None:
         config = normalize_config(checkpoint.config)
     summary: dict[str, Any] = {
         "model_type": config.get("model_type"),
+        "format": stored_as(checkpoint),
         "parameters": sum(t.size for t in types.values()),
         "tensors": len(types),
         "bytes": sum(sizes.values()),
@@ -56,7 +60,7 @@ def command(common: CommonOptions, model: str, tensors: bool) -> None:
     if common.json:
         show.value({**summary, "config": dict(checkpoint.config), "tensor_list": rows})
         return
-    show.table(("property", "value"), [(k, _plain(v)) for k, v in summary.items()])
+    show.table(("property", "value"), [(k, _plain(k, v)) for k, v in summary.items()])
     if tensors:
         lines = [(r["name"], r["dtype"], r["shape"], math.prod(r["shape"])) for r in rows]
         show.table(("tensor", "dtype", "shape", "elements"), lines)
@@ -84,5 +88,12 @@ def _nbytes(type: TensorType, format: WeightFormat | None) -> int:
     return type.nbytes if format is None else int(type.size * format.stored_bits / 8)
 
 
-def _plain(value: Any) -> object:
-    return ", ".join(map(str, value)) if isinstance(value, list) else value
+def _plain(key: str, value: Any) -> object:
+    """A property as people read it."""
+    if isinstance(value, list):
+        return ("; " if key == "weights" else ", ").join(map(str, value))
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if key == "bytes":
+        return f"{value:,} ({units.size(value)})"
+    return f"{value:,}" if isinstance(value, int) else value

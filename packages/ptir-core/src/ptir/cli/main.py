@@ -25,7 +25,7 @@ from ptir.cli import show
 from ptir.cli.process import end_process
 from ptir.cli.streams import open_streams, reader_gone, results_alone
 from ptir.errors import PtirError, unknown_name
-from ptir.switches import SWITCHES, switched_on
+from ptir.switches import LIMITS, SWITCHES, limited_bytes, switched_on
 
 
 @dataclass(frozen=True)
@@ -166,6 +166,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         open_streams()
         for name in SWITCHES:
             switched_on(name)
+        for name in LIMITS:
+            limited_bytes(name)
     except PtirError as error:
         return _failed(error)
     with results_alone(), seldom_collected():

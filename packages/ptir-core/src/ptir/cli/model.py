@@ -56,7 +56,8 @@ OPTIONS: Final = (
     click.option(
         "--device-memory",
         metavar="BYTES",
-        help="Most bytes (2GiB) of weights and caches at once; what does not fit is read again.",
+        help="Most bytes (2GiB, 500MB) of weights and caches at once; what does not fit is read"
+        " again.",
     ),
 )
 SAMPLING: Final = (
@@ -173,6 +174,19 @@ def streaming(model: Model) -> Callable[[], str] | None:
         return f"{fetched or '0 B'} of weights fetched, at most {most or '0 B'} at once"
 
     return said
+
+
+def streamed_record(model: Model) -> dict[str, Any]:
+    """The same for programs, as an entry of what a command prints; none without a budget."""
+    stream = model.store.streamed
+    if stream is None:
+        return {}
+    counted = {
+        "budget_bytes": stream.budget,
+        "fetched_bytes": stream.counters.bytes_read,
+        "resident_bytes_at_most": stream.resident.peak,
+    }
+    return {"streamed": counted}
 
 
 def speculation_options(command: Callable[..., Any]) -> Callable[..., Any]:

@@ -28,9 +28,9 @@ def progress(what: str, also: Callable[[], str] | None = None) -> Iterator[Repor
     task = bar.add_task(what, total=None, also="")
 
     def report(done: int, total: int) -> None:
+        bar.update(task, completed=done, total=total, also=also() if also else "")
         if done < total and not bar.live.is_started:
             bar.start()
-        bar.update(task, completed=done, total=total, also=also() if also else "")
         if done >= total:
             bar.stop()
 

@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from ptir import units
+from ptir.checkpoint.gguf.mixtures import MIXTURES, Replaced
 from ptir.cli import show
 from ptir.cli.common import CommonOptions, common_options, open_target, session
-from ptir.cli.model import model_argument, window_option
+from ptir.cli.model import FLOATS, model_argument, window_option
 from ptir.cli.progress import progress
 from ptir.errors import UsageError, unknown_name
+from ptir.weights import FORMATS, QUANTIZERS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -36,7 +38,7 @@ METHODS: Final = (ROUNDING, "gptq", "awq")
     "format_name",
     metavar="NAME",
     required=True,
-    help="q8_0, q4_k_m and so on; another name lists them all.",
+    help=f"For a .gguf file one of {', '.join(MIXTURES)}; for a folder {' or '.join(QUANTIZERS)}.",
 )
 @click.option(
     "--method",
@@ -80,13 +82,16 @@ def command(
     OUT is a .gguf file, or with int8 and int4 a folder of compressed-tensors.
     """
     from ptir.checkpoint.gguf import GgufFile
-    from ptir.checkpoint.gguf.mixtures import MIXTURES
     from ptir.runtime.gguf_file import save_gguf
     from ptir.runtime.quantized_folder import save_quantized_folder
     from ptir.runtime.specs import resolve
-    from ptir.weights import FORMATS, QUANTIZERS
 
     format_name = format_name.lower()
+    if format_name in FLOATS.choices:
+        raise UsageError(
+            f"format {format_name!r} is no quantization; write floats with `ptir convert {model}"
+            f" {out} --dtype {format_name}`"
+        )
     if format_name not in (*MIXTURES, *QUANTIZERS):
         raise UsageError(unknown_name("format", format_name, (*MIXTURES, *QUANTIZERS)))
     as_file = format_name in MIXTURES
@@ -94,6 +99,7 @@ def command(
         what = "one of GGUF files: call it NAME.gguf" if as_file else "one of folders: name one"
         raise UsageError(f"{out}: format {format_name!r} is {what}")
     found: list[Calibrated] = []
+    replaced: list[Replaced] = []
     with _calibrating(common, method, found, calibrating) as calibrate:
         checkpoint = resolve(model, seed=common.seed or 0)
         if as_file:
@@ -105,8 +111,10 @@ def command(
                     calibrate=calibrate,
                     overwrite=overwrite,
                     progress=report,
+                    told=replaced.extend,
                 )
             written = _summary(GgufFile(out).tensors.values())
+            written["replaced"] = _grouped(replaced)
         else:
             format = FORMATS[format_name]
             save_quantized_folder(checkpoint, out, format, calibrate=calibrate, overwrite=overwrite)
@@ -117,6 +125,8 @@ def command(
         return
     for line in found[0].said() if found else ():
         show.note(line)
+    for group in written.get("replaced", ()):
+        show.note(_replacing(group))
     counts = ", ".join(f"{count} {name}" for name, count in written["types"].items())
     size, bits = units.size(written["bytes"]), written["bits_per_weight"]
     show.note(f"wrote {out}: {counts}; {size} of tensors, {bits:.2f} bits a weight")
@@ -162,6 +172,27 @@ def _summary(tensors: Iterable[GgufTensor]) -> dict[str, Any]:
 
     rows = [(one.type.name, one.nbytes, math.prod(one.shape)) for one in tensors]
     return _counted(rows)
+
+
+def _grouped(replaced: Iterable[Replaced]) -> list[dict[str, Any]]:
+    """What got another type than its format's: the same types and widths together."""
+    groups: dict[tuple[str, str, int], list[str]] = {}
+    for one in replaced:
+        groups.setdefault((one.wanted, one.type, one.inputs), []).append(one.tensor)
+    return [
+        {"wanted": wanted, "type": type, "inputs": inputs, "tensors": tensors}
+        for (wanted, type, inputs), tensors in groups.items()
+    ]
+
+
+def _replacing(group: Mapping[str, Any]) -> str:
+    """A line for matrices that got another type, and why."""
+    wanted, inputs, (first, *others) = group["wanted"], group["inputs"], group["tensors"]
+    which = f"{1 + len(others)} matrices ({first}, ...) are" if others else f"{first} is"
+    return (
+        f"{which} {group['type']} and not {wanted}: rows of {inputs} weights are no whole blocks of"
+        f" {FORMATS[wanted].block}"
+    )
 
 
 def _folder_summary(folder: Path) -> dict[str, Any]:

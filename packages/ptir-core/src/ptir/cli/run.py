@@ -22,6 +22,7 @@ from ptir.cli.model import (
     sampling_options,
     speculation,
     speculation_options,
+    streamed_record,
     streaming,
 )
 from ptir.cli.progress import progress
@@ -101,7 +102,8 @@ def command(
             finished = _stream(run, shown, echo=echo, as_ids=loaded.tokenizer is None)
     result = run.results[0]
     if common.json:
-        show.value({**record(result), "formats": formats.chosen(loaded)})
+        told = {**record(result), "formats": formats.chosen(loaded), **streamed_record(loaded)}
+        show.value(told)
     else:
         _summary(result)
         if streamed is not None:
@@ -179,10 +181,14 @@ def _summary(result: Generation) -> None:
     stats = result.stats
     decoded = max(stats.generated_tokens - 1, 0)  # the first token comes with the prompt
     right = f"; {stats.accepted_tokens} of {stats.proposed_tokens} proposed tokens were right"
+    speed = f" ({decoded / max(stats.generated_seconds, 1e-9):.1f} tok/s)" if decoded else ""
     show.note(
-        f"{stats.prompt_tokens} prompt tokens in {stats.prompt_seconds:.2f} s,"
-        f" {stats.generated_tokens} tokens in {stats.generated_seconds:.2f} s"
-        f" ({decoded / max(stats.generated_seconds, 1e-9):.1f} tok/s)"
+        f"{_tokens(stats.prompt_tokens, 'prompt token')} in {stats.prompt_seconds:.2f} s,"
+        f" {_tokens(stats.generated_tokens, 'token')} in {stats.generated_seconds:.2f} s{speed}"
         f" on {stats.backend} ({stats.device}); {stats.host_fallback_ops} ops ran elsewhere;"
         f" {result.finish_reason}{right if stats.proposed_tokens else ''}"
     )
+
+
+def _tokens(count: int, what: str) -> str:
+    return f"{count} {what}{'' if count == 1 else 's'}"

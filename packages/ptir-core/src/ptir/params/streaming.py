@@ -8,11 +8,11 @@ goes; elsewhere it is copied to the device, beside what the device computes.
 from __future__ import annotations
 
 import mmap
-import re
 import threading
 import weakref
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any, Final
 
 from ptir.errors import PtirError, UsageError
@@ -20,16 +20,7 @@ from ptir.params.mapped_files import check_whole
 from ptir.params.pages import DiskWatch, MappedPages, mapping_of
 from ptir.params.residency import ResidentSet
 from ptir.params.source import Array, Counters
-
-UNITS: Final = {
-    "": 1,
-    "B": 1,
-    **{f"{prefix}B": 1000**power for power, prefix in enumerate("kMGT", 1)},
-    **{f"{prefix}iB": 1024**power for power, prefix in enumerate("KMGT", 1)},
-}
-"""What a number of bytes may be followed by."""
-_NUMBER: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]*)", re.ASCII)
-
+from ptir.units import EXPLAINED, bytes_of
 
 FRACTION: Final = 4
 """The part of a budget above which a weight is cut: two and what else there is fit beside it."""
@@ -48,16 +39,36 @@ class BudgetError(UsageError):
         self.smallest, self.room, self.stream = smallest, room, stream
 
 
+@dataclass(frozen=True)
+class Savings:
+    """What makes a model need less memory, as options that it has a use for.
+
+    ``state`` make what it carries from step to step smaller, ``weights`` its parameters.
+    """
+
+    state: tuple[str, ...] = ()
+    weights: tuple[str, ...] = ()
+
+
+def alternatives(advice: Sequence[str]) -> str:
+    """What goes behind advice to give more: ``, or A, B or C``; nothing where there is none."""
+    if not advice:
+        return ""
+    *others, last = advice
+    return f", or {', '.join(others)} or {last}" if others else f", or {last}"
+
+
 def memory_budget(given: str | int) -> int:
     """Bytes of a budget: a whole number, or a text such as ``2GiB``; raises ``UsageError``."""
-    found = _NUMBER.fullmatch(str(given).strip())
-    factor = UNITS.get(found[2]) if found else None
-    if isinstance(given, bool) or found is None or factor is None:
+    try:
+        if isinstance(given, bool):
+            raise ValueError("is no number of bytes above 0")
+        nbytes = bytes_of(str(given))
+    except ValueError as error:
         raise UsageError(
-            f"device memory {given!r}: give a number of bytes above 0, with a unit or without, such"
-            f" as 2GiB; units are {', '.join(filter(None, UNITS))}"
-        )
-    nbytes = int(float(found[1]) * factor) if "." in found[1] else int(found[1]) * factor
+            f"device memory {given!r}: {error}; give bytes as a number above 0, alone or with a"
+            f" unit: {EXPLAINED}, such as 2GiB"
+        ) from None
     if nbytes < 1:
         raise UsageError(
             f"device memory {given!r}: that is {nbytes} bytes, and parameters and caches need some;"
@@ -109,12 +120,14 @@ class StreamedParameters:
     """The parameters of a model that share ``budget`` bytes with its caches and intermediates.
 
     ``counters`` count how often each was fetched, ``resident`` knows what there is now and the most
-    that there was. ``lock`` is held by a run: one goes at a time. What is read of one weight at a
-    time has at most ``largest`` bytes, where rows can be cut; finer cuts make programs stale.
+    that there was, ``savings`` what to do where the budget is too small. ``lock`` is held by a run:
+    one goes at a time. What is read of one weight at a time has at most ``largest`` bytes, where
+    rows can be cut; finer cuts make programs stale.
     """
 
     def __init__(self, budget: int, target: Any) -> None:
         self.budget = budget
+        self.savings = Savings()
         self.largest = self._coarsest
         self._users: list[weakref.ref[Any]] = []
         self.counters = Counters()

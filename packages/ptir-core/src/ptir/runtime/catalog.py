@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter
+import math
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +12,10 @@ from typing import Final
 
 from ptir.checkpoint import Checkpoint, open_checkpoint
 from ptir.checkpoint.folder import CONFIG
+from ptir.checkpoint.gguf.file_types import FILE_TYPE, Stored, format_of
+from ptir.checkpoint.gguf.header import GgufFile
+from ptir.checkpoint.gguf.source import GgufSource
+from ptir.checkpoint.gguf.splits import ARCHITECTURE
 from ptir.checkpoint.json_text import read_json_object
 from ptir.errors import PtirError
 from ptir.params.source import SizedSource, stored_formats
@@ -18,15 +23,23 @@ from ptir.params.storage import AUTO, storage_rule
 from ptir.runtime.held import held_parameters
 from ptir.runtime.load import described_weights
 from ptir.runtime.specs import DEMO, data_folder
-from ptir.stores import Found, distinct, found_models, label, models_under, typed_names
+from ptir.stores import Found, distinct, found_models, models_under, typed_names
 
 SHIPPED: Final = "ptir"
 """Where the demo is kept."""
-REACHED: Final[Mapping[int, float]] = {32: 0.88, 16: 0.85, 8: 0.70, 4: 0.67}
-"""By the bits of weights: the share of the memory's bandwidth at which decoding reads them.
+REACHED: Final[Mapping[str, Mapping[int, float]]] = {
+    "c": {32: 0.88, 16: 0.85, 8: 0.70, 4: 0.67},
+    "opencl": {32: 0.91, 16: 0.84, 8: 0.81, 4: 0.68},
+}
+"""By backend, of those that were measured on processors, and the bits of weights: the share of the
+memory's bandwidth at which decoding reads them.
 
-Between what the C backend reached on three machines, docs/results/performance.md.
+Between what they reached on three machines and on one, docs/results/performance.md.
 """
+NO_FILE: Final = re.compile(r"^is no \w+ file but ")
+"""What stands before what a file is that is no model."""
+NEAREST: Final = re.compile(r" \(nearest: [^)]*\)")
+"""What stands behind a name that does not exist."""
 LONGEST: Final = 80
 """Characters of a reason in few words."""
 
@@ -36,9 +49,10 @@ class Entry:
     """A model on this machine: what it is, and what decoding reads, or why it does not run.
 
     ``name`` is what commands take, ``family`` the architecture, ``format`` how most of its weights
-    are stored, ``nbytes`` what its files take. ``token_bytes`` are read for a token with the
-    defaults of ``load_model``, by the bits that weights are held in; there are none for a model
-    that generates nothing, and where ``problem`` says why it does not run.
+    are stored, as its headers say and whatever it is called, ``nbytes`` what its files take.
+    ``token_bytes`` are read for a token with the defaults of ``load_model``, by the bits that
+    weights are held in; there are none for a model that generates nothing, and where ``problem``
+    says why it does not run.
     """
 
     name: str
@@ -74,28 +88,29 @@ def catalog(given: Sequence[Path] = ()) -> Iterator[Entry]:
 
 def entry_of(found: Found, name: str) -> Entry:
     """What a model is, from its headers; whatever goes wrong is its problem."""
-    told, nbytes = label(found.stem or found.variant), _on_disk(found.files)
+    nbytes = _on_disk(found.files)
 
     def entry(
         family: str = "",
-        format: str = told,
+        format: str = "",
         token: Mapping[int, int] = MappingProxyType({}),
         problem: str = "",
     ) -> Entry:
         return Entry(name, found.store, found.path, family, format, nbytes, token, problem)
 
     if found.companion or found.problem:
-        return entry(problem=found.companion or found.problem)
+        return entry(*_headed(found.path), problem=found.companion or found.problem)
     try:
         checkpoint = open_checkpoint(found.path)
     except Exception as error:  # noqa: BLE001  one damaged file must not hide the others
-        return entry(_family(found.path), problem=_said(error))
+        return entry(*_headed(found.path), problem=_said(error))
     family = str(checkpoint.config.get("model_type") or "")
+    format = ""
     try:
-        format = told or stored_as(checkpoint)
+        format = stored_as(checkpoint)
         return entry(family, format, token_bytes(checkpoint))
     except Exception as error:  # noqa: BLE001
-        return entry(family, problem=_said(error))
+        return entry(family, format, problem=_said(error))
 
 
 def token_bytes(
@@ -113,37 +128,45 @@ def token_bytes(
     return held.token_bytes(read.module, storage_rule(dtype))
 
 
-def estimated_speed(token_bytes: Mapping[int, int], bandwidth: float) -> float:
-    """Tokens per second of decoding, where memory has a ``bandwidth`` in bytes per second."""
-    return bandwidth / sum(nbytes / _reached(bits) for bits, nbytes in token_bytes.items())
+def estimated_speed(
+    token_bytes: Mapping[int, int], bandwidth: float, reached: Mapping[int, float]
+) -> float:
+    """Tokens per second of decoding, where memory has a ``bandwidth`` in bytes per second.
 
+    ``reached`` is a backend's row of ``REACHED``. For weights of other bits the share is that of
+    the next wider ones.
+    """
 
-def _reached(bits: int) -> float:
-    """The share for weights of so many bits: that of the next wider row."""
-    return REACHED[min((width for width in REACHED if width >= bits), default=max(REACHED))]
+    def share(bits: int) -> float:
+        return reached[min((width for width in reached if width >= bits), default=max(reached))]
+
+    return bandwidth / sum(nbytes / share(bits) for bits, nbytes in token_bytes.items())
 
 
 def stored_as(checkpoint: Checkpoint) -> str:
-    """The format or element type that most bytes of the weights are stored in."""
+    """What the weights are stored in: a GGUF file's mixture, else what most bytes are in."""
     source, formats = checkpoint.source, stored_formats(checkpoint.source)
-    sizes: Counter[str] = Counter()
+    tensors: list[Stored] = []
     for name in source.names():
         type = source.type(name)
         called = formats[name].name if name in formats else type.dtype.name
         bits = formats[name].stored_bits if name in formats else type.dtype.bits
+        nbytes = int(type.size * bits / 8)
         if isinstance(source, SizedSource):
-            sizes[called] += source.stored_bytes(name)
-        else:
-            sizes[called] += int(type.size * bits / 8)
-    return sizes.most_common(1)[0][0] if sizes else ""
+            nbytes = source.stored_bytes(name)
+        if isinstance(source, GgufSource):
+            called = source.stored_as(name)
+        tensors.append(Stored(called, type.rank, type.size, nbytes))
+    return format_of(checkpoint.file_metadata.get(FILE_TYPE), tensors)
 
 
 def in_few_words(problem: str, path: Path) -> str:
     """The first of an error's clauses, as many as fit, without the path and the nearest names."""
-    text = problem.replace(f"{path}: ", "").removeprefix(f"{CONFIG}: ").partition(" (nearest")[0]
+    text = problem.replace(f"{path}: ", "").removeprefix(f"{CONFIG}: ")
+    text = NEAREST.sub("", NO_FILE.sub("", text))
     said, *others = text.split("; ")
     for clause in others:
-        if len(said) + len(clause) + 2 > LONGEST:
+        if clause.startswith("known: ") or len(said) + len(clause) + 2 > LONGEST:
             break
         said = f"{said}; {clause}"
     return said if len(said) <= LONGEST else f"{said[: LONGEST - 3].rstrip()}..."
@@ -154,16 +177,23 @@ def _said(error: Exception) -> str:
     return first if isinstance(error, PtirError | OSError) else f"{type(error).__name__}: {first}"
 
 
-def _family(path: Path) -> str:
-    """What a model that cannot be opened calls its architecture; nothing where it does not say."""
+def _headed(path: Path) -> tuple[str, str]:
+    """The family and the format of what cannot be run, as its headers say; nothing otherwise."""
     try:
         if path.is_dir():
-            return str(read_json_object(path / CONFIG).get("model_type") or "")
-        from ptir.checkpoint.gguf import GgufModel
-
-        return str(GgufModel(path).metadata.get("general.architecture") or "")
+            return str(read_json_object(path / CONFIG).get("model_type") or ""), ""
+        file = GgufFile(path)
     except Exception:  # noqa: BLE001  the entry has the error already
-        return ""
+        return "", ""
+    tensors = (
+        Stored(one.type.name, len(one.shape), math.prod(one.shape), one.nbytes)
+        for one in file.tensors.values()
+    )
+    family = file.metadata.get(ARCHITECTURE)
+    return (
+        family if isinstance(family, str) else "",
+        format_of(file.metadata.get(FILE_TYPE), tensors),
+    )
 
 
 def _on_disk(files: Iterable[Path]) -> int:

@@ -21,9 +21,10 @@ from ptir.checkpoint.gguf.architectures.layout import (
 )
 from ptir.checkpoint.gguf.described import LAYERS, architecture_metadata, layout_for
 from ptir.checkpoint.gguf.fields import Keys
-from ptir.checkpoint.gguf.mixtures import Mixture
+from ptir.checkpoint.gguf.mixtures import Mixture, Replaced
 from ptir.checkpoint.gguf.opening import turning_in_part
 from ptir.checkpoint.gguf.pooling import described_pooling
+from ptir.checkpoint.gguf.sampling import sampling_metadata
 from ptir.checkpoint.gguf.tensor_types import TYPES
 from ptir.checkpoint.gguf.write import TYPE_IDS, sized
 from ptir.checkpoint.save import refuse_file
@@ -39,7 +40,7 @@ from ptir.models.table import READS
 from ptir.params.source import ParamSource, stored_formats
 from ptir.runtime.gguf_encoder import as_written
 from ptir.runtime.gguf_linear import as_stored
-from ptir.runtime.gguf_tensors import Chosen, Progress, Written, floats, mixed, reported
+from ptir.runtime.gguf_tensors import Chosen, Mixed, Progress, Written, floats, mixed, reported
 from ptir.runtime.gguf_text import name_of, text_metadata
 from ptir.runtime.load import Described, described, prepared
 from ptir.types import DType
@@ -88,12 +89,14 @@ def save_gguf(
     calibrate: Calibrate | None = None,
     overwrite: bool = False,
     progress: Progress | None = None,
+    told: Callable[[Sequence[Replaced]], None] | None = None,
 ) -> Path:
     """Write ``checkpoint`` as one GGUF file: configuration, weights and tokenizer.
 
     ``dtype`` converts floats, ``mixture`` quantizes matrices; vectors are f32 and blocks stay as
     they are stored. ``calibrate`` says how matrices are quantized, once all else is checked; they
-    are rounded to nearest without. ``progress`` is told how many weights of all are written. Raises
+    are rounded to nearest without. ``progress`` is told how many weights of all are written, and
+    ``told``, before any is, which matrices get another type than the mixture's. Raises
     ``CheckpointError`` for what a file cannot say, and when ``path`` exists and ``overwrite`` is
     not given, ``UsageError`` for quantizing what is quantized, ``QuantizationError`` for weights
     that a format cannot hold; what was there is then still there.
@@ -118,11 +121,12 @@ def save_gguf(
     config = _complete(checkpoint, read)
     rope = None if layout.encodes else _rope(checkpoint, read)
     written = _written(read, layout, config)
-    chosen = floats(dtype) if mixture is None else _mixed(mixture, written)
+    chosen: Chosen = floats(dtype) if mixture is None else _mixed(mixture, written)
     parameters, factors = written.tensors(chosen), [*_factors(read, rope)]
     tensors = [*parameters, *factors]
     is_same = dtype is None and mixture is None
     metadata = {
+        **sampling_metadata(checkpoint.generation_config, checkpoint.path),
         **_kept(checkpoint, is_same),
         "general.architecture": architecture,
         "general.type": "model",
@@ -138,6 +142,8 @@ def save_gguf(
     elif kind in FILE_TYPES and not (is_same and FILE_TYPE in metadata):
         metadata[FILE_TYPE] = FILE_TYPES[kind]
     _check(path, read, layout, Keys(path, metadata, architecture), tensors)
+    if told is not None and isinstance(chosen, Mixed):
+        told(chosen.replaced(parameters))
     if calibrate is not None and mixture is not None:
         found = calibrate(checkpoint, read, written.formats(parameters), frozenset(written.names))
         tensors = [*written.tensors(chosen, found), *factors]
@@ -164,7 +170,7 @@ def _written(read: Described, layout: Layout, config: Mapping[str, Any]) -> Writ
     return Written(names, read.source, layout, config)
 
 
-def _mixed(mixture: Mixture, written: Written) -> Chosen:
+def _mixed(mixture: Mixture, written: Written) -> Mixed:
     layers = next(int(written.config[key]) for key in LAYERS if key in written.config)
     return mixed(mixture, written, layers)
 
@@ -365,5 +371,5 @@ def with_files(checkpoint: Checkpoint) -> Checkpoint:
         checkpoint,
         tokenizer=text,
         tokenizer_config={**tokens, **checkpoint.tokenizer_config},
-        generation_config={} if encodes else begin | ends,
+        generation_config={} if encodes else begin | ends | dict(checkpoint.generation_config),
     )

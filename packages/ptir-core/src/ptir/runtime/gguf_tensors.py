@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from ptir.checkpoint.gguf import Outgoing
 from ptir.checkpoint.gguf.architectures.layout import Cut, Layout
-from ptir.checkpoint.gguf.mixtures import Mixture, stays_f32
+from ptir.checkpoint.gguf.mixtures import Facts, Mixture, Replaced, stays_f32
 from ptir.checkpoint.gguf.source import BLOCKS, Part
 from ptir.checkpoint.gguf.tensor_types import TYPES
 from ptir.checkpoint.gguf.write import TYPE_IDS, nbytes_of
@@ -151,15 +151,26 @@ def floats(dtype: DType | None) -> Chosen:
     return chosen
 
 
-def mixed(mixture: Mixture, written: Written, layers: int) -> Chosen:
+@dataclass(frozen=True)
+class Mixed:
+    """Types as a mixture says for a model of which ``facts`` are known: chooses them."""
+
+    mixture: Mixture
+    facts: Facts
+
+    def __call__(self, tensor: str, type: TensorType, shape: tuple[int, ...]) -> str:
+        """The type of a tensor."""
+        return self.mixture.type_of(tensor, shape, self.facts)
+
+    def replaced(self, tensors: Sequence[Outgoing]) -> list[Replaced]:
+        """Those that got another type than is usual, because blocks do not divide their rows."""
+        return [*self.mixture.replaced({one.name: one.shape for one in tensors}, self.facts)]
+
+
+def mixed(mixture: Mixture, written: Written, layers: int) -> Mixed:
     """Types as a mixture says for a file of what is written, a model of so many layers."""
     tensors = [piece.part.tensor for name in written.names for piece in written.pieces(name)]
-    facts = mixture.facts(tensors, layers, written.layout.encodes)
-
-    def chosen(tensor: str, type: TensorType, shape: tuple[int, ...]) -> str:
-        return mixture.type_of(tensor, shape, facts)
-
-    return chosen
+    return Mixed(mixture, mixture.facts(tensors, layers, written.layout.encodes))
 
 
 def _in_order(blocks: Array, piece: Piece) -> Iterator[Array]:

@@ -38,8 +38,7 @@ def text_metadata(
     """
     held = checkpoint.tokenizer
     if isinstance(held, DescribedTokenizer):
-        kept = held.vocabulary.metadata.items()
-        return {key: value for key, value in kept if key.startswith("tokenizer.")}
+        return held.vocabulary.typed()
     if held is None:
         return {"tokenizer.ggml.model": NO_VOCABULARY}
     from ptir.text.gguf_tokenizer.model_file import MODEL_FILE

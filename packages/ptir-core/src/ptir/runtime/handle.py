@@ -177,10 +177,11 @@ class Model(Displayed):
         types = self.state_types(rows, capacity, heads=heads)
         nbytes = sum(t.nbytes for layer in types for t in layer)
         if nbytes > streamed.budget:
+            from ptir.params.streaming import alternatives  # most models have no budget
+
             raise UsageError(
                 f"device memory {streamed.budget}: the state of {capacity} tokens (keys and values)"
-                f" has {nbytes} bytes; give more, ask for fewer tokens (-n), or hold it in 16 bits"
-                " (--cache-dtype bf16)"
+                f" has {nbytes} bytes; give more{alternatives(streamed.savings.state)}"
             )
         streamed.make_room(nbytes)
 

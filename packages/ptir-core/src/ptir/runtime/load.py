@@ -113,7 +113,7 @@ def load_model(
     if "generate" not in read.architecture.capabilities:
         with errors_name(checkpoint.path):
             _check_variances(read.source)
-    return _handle(read.architecture)(
+    made = _handle(read.architecture)(
         name=os.fspath(model),
         checkpoint=checkpoint,
         module=read.module.bind(partial(held.resolve, store)),
@@ -126,6 +126,11 @@ def load_model(
         cache_dtype=cached,
         swa_full=swa_full,
     )
+    if streamed is not None:
+        from ptir.runtime.savings import savings_of
+
+        streamed.savings = savings_of(made, read.module, read.source, quant)
+    return made
 
 
 def _warn_without_classifier(checkpoint: Checkpoint, read: Described) -> None:

@@ -28,7 +28,7 @@ from ptir.backend.disk_cache import DiskCache, digest_key
 from ptir.backend.folders import ENVIRONMENT, replacing
 from ptir.errors import PtirError
 from ptir.params.mapped_files import mapped
-from ptir.switches import switched_on
+from ptir.switches import WEIGHTS_LIMIT, switched_on
 from ptir.types import TensorType, dtype_of, parse_type
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from ptir.params.store import Fetch
 
 FORMAT: Final = 1
-WEIGHTS: Final = DiskCache("weights", FORMAT, limit=32 << 30)
+WEIGHTS: Final = DiskCache("weights", FORMAT, limit=32 << 30, variable=WEIGHTS_LIMIT)
 
 LEAST: Final = 16 << 20
 """Bytes below which nothing is written: computing them again is as fast."""
@@ -74,7 +74,7 @@ class PrepackedWeights:
         added, self._added = self._added, {}
         size = sum(nbytes for nbytes, _ in added.values())
         least = LEAST if self._least is None else self._least
-        if not added or not least <= size <= self._cache.limit:
+        if not added or not least <= size <= self._cache.most:
             return
         path = self._cache.path(f"{self._model}-{digest_key(*sorted(added))}")
         try:
@@ -88,7 +88,7 @@ class PrepackedWeights:
                 stacklevel=2,
             )
         else:
-            self._cache.make_room(size, self._cache.limit)
+            self._cache.make_room(size, self._cache.most)
 
     def _paths(self) -> list[Path]:
         return sorted(self._cache.folder.glob(f"{self._model}-*.{self._cache.name}"))

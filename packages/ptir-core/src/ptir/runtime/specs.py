@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from importlib import resources
 from pathlib import Path
 from typing import Any, Final, NamedTuple
+from urllib.parse import unquote
 
 from ptir.checkpoint import BpeFiles, Checkpoint, open_checkpoint
 from ptir.checkpoint.folder import CONFIG
@@ -21,8 +22,18 @@ from ptir.types import TensorType
 
 DEMO: Final = "demo"
 RANDOM = "random:"
-HUB: Final = re.compile(r"^(https?://)?(www\.)?(huggingface\.co|hf\.co)/")
+HUB: Final = re.compile(r"^((https?://)?(www\.)?(huggingface\.co|hf\.co)/|hf://)")
 """What addresses of the hub begin with."""
+ID: Final = re.compile(r"(?P<owner>[^/:\s]+)/(?P<name>[^/:\s]+)(:(?P<pattern>[^/]+))?")
+"""OWNER/NAME, and perhaps a pattern of one of its GGUF files."""
+PAGE: Final = re.compile(
+    r"(?P<owner>[^/:]+)/(?P<name>[^/:]+)"
+    r"(/(tree|blob|resolve|raw)/(?P<revision>[^/]+)(/(?P<path>.+))?|/(?P<file>.+\.gguf))?/?",
+    re.IGNORECASE,
+)
+"""What a browser shows of a repository, of a folder or of a file in it."""
+FILES: Final = (".gguf", ".safetensors", ".gptrs")
+"""Ends of names that are files and no repositories."""
 BYTES = 256
 """The first ids of a byte-level tokenizer, one for each byte."""
 
@@ -61,14 +72,16 @@ def located(spec: str) -> Path:
     if folder and Path(folder).expanduser().is_dir():
         return within(Path(folder).expanduser(), pattern)
 
-    models = found_models()
+    models, asked = found_models(), split_hub_id(spec)
     found = named(spec, models)
+    if found is None and asked is not None and HUB.match(spec):
+        found = named(str(asked), models)
     if found is not None:
         if found.problem:
             title = next(store.title for store in STORES if store.name == found.store)
             raise CheckpointError(f"model {spec!r} of {title}: {found.problem}")
         return found.path
-    if split_hub_id(spec) is not None:
+    if asked is not None:
         raise CheckpointError(
             f"model {spec!r} is not on this machine; fetch it with `ptir pull {spec}`"
         )
@@ -83,22 +96,45 @@ def located(spec: str) -> Path:
 
 
 class HubId(NamedTuple):
-    """A repository of the hub, and a pattern of one of its GGUF files; nothing means the whole."""
+    """A repository of the hub, and a pattern of one of its GGUF files; nothing means the whole.
+
+    ``revision`` is what an address says besides.
+    """
 
     repository: str
     pattern: str
+    revision: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.repository}:{self.pattern}" if self.pattern else self.repository
 
 
 def split_hub_id(spec: str) -> HubId | None:
     """``spec`` as OWNER/NAME or OWNER/NAME:PATTERN; None where it has neither form.
 
-    The address of the hub may stand before it.
+    The address of the hub may stand before it, and may be that of a folder or a file's page.
     """
-    spec = HUB.sub("", spec)
-    repository, colon, pattern = spec.partition(":")
-    owner, _, name = repository.partition("/")
-    formed = owner and name and "/" not in name and not spec.startswith((".", "/", "~"))
-    return HubId(repository, pattern) if formed and bool(colon) == bool(pattern) else None
+    bare = HUB.sub("", spec)
+    page = PAGE.fullmatch(bare.partition("?")[0].partition("#")[0]) if bare != spec else None
+    if page is not None:
+        revision = unquote(page["revision"] or "")
+        pattern = _pattern_of(page["path"] or page["file"] or "")
+        repository = f"{page['owner']}/{page['name']}"
+        return HubId(repository, pattern, "" if revision == "main" else revision)
+    found = ID.fullmatch(bare)
+    if found is None or bare.startswith((".", "~")) or found["name"].lower().endswith(FILES):
+        return None
+    return HubId(f"{found['owner']}/{found['name']}", found["pattern"] or "")
+
+
+def _pattern_of(path: str) -> str:
+    """The pattern of the GGUF file, or of the folder of such, at a path; nothing for others."""
+    from ptir.stores.files import SUFFIX, stem_of
+
+    name = unquote(path).rstrip("/").rpartition("/")[2]
+    if name.lower().endswith(SUFFIX):
+        return stem_of(name)
+    return "" if re.search(r"\.[a-z]+$", name) else name
 
 
 def random_checkpoint(name: str, seed: int) -> Checkpoint:

@@ -67,9 +67,12 @@ def within(folder: Path, pattern: str = "") -> Path:
     """What to open of a folder: itself, or the GGUF file in it that ``pattern`` means.
 
     Without a pattern it is the one model of a folder that has GGUF files and no configuration.
+    Files in its folders count too, as repositories keep each quantization in one of its own.
     Raises ``CheckpointError`` where none or several are meant, with what there is.
     """
-    names = [one.name for one in sorted(folder.iterdir()) if one.suffix.lower() == SUFFIX]
+    every = (one for rule in ("*", "*/*") for one in sorted(folder.glob(rule)))
+    files = (one for one in every if one.suffix.lower() == SUFFIX and not one.is_dir())
+    names = [one.relative_to(folder).as_posix() for one in files]
     if pattern:
         return folder / choose(str(folder), names, pattern).files[0]
     models = [group for group in grouped(names) if not group.companion]

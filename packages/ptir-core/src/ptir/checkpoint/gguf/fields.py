@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
@@ -23,21 +23,28 @@ class Key(NamedTuple):
 class Keys:
     """The metadata of a model whose architecture's keys begin with ``prefix``.
 
-    ``of`` names the field of a configuration whose bounds hold. All raise ``CheckpointError``
+    ``asked`` are the keys that were asked for. ``of`` names the field of a configuration whose
+    bounds hold. All raise ``CheckpointError``
     with the key, what was found and what may be there.
     """
 
     path: Path
     metadata: Mapping[str, Value]
     prefix: str
+    asked: set[str] = field(default_factory=set[str])
+
+    def found(self, key: str, default: Any = None) -> Any:
+        """What stands at a key; notes that it was asked for."""
+        name = f"{self.prefix}.{key}"
+        self.asked.add(name)
+        return self.metadata.get(name, default)
 
     def number(self, key: str, of: str, default: Any = None) -> Any:
         """The number at a key; ``default`` is for a file without it.
 
         A key that has one for each layer counts as a number where all are equal.
         """
-        name = f"{self.prefix}.{key}"
-        found: Any = self.metadata.get(name)
+        found = self.found(key)
         if found is None:
             if default is None:
                 self.refuse(key, f"is missing; it must be {FIELDS[of]}: convert the model anew")
@@ -59,12 +66,12 @@ class Keys:
 
     def optional(self, key: str, of: str) -> Any:
         """The number at a key, or None for a file without it, or with 0."""
-        found = self.metadata.get(f"{self.prefix}.{key}")
+        found = self.found(key)
         return self.number(key, of) if found is not None and _not_zero(found) else None
 
     def of_layers(self, key: str, of: str, layers: int) -> list[int]:
         """A number for each of ``layers``, 0 for one that has none; one number stands for all."""
-        found: Any = self.metadata.get(f"{self.prefix}.{key}")
+        found = self.found(key)
         if not hasattr(found, "tolist"):
             return [int(self.number(key, of))] * layers
         values = found.tolist()
@@ -77,14 +84,14 @@ class Keys:
 
     def text(self, key: str, default: str) -> str:
         """The string at a key."""
-        found = self.metadata.get(f"{self.prefix}.{key}", default)
+        found = self.found(key, default)
         if not isinstance(found, str):
             self.refuse(key, f"{short(found)} must be a string; fetch the file again")
         return found
 
     def flag(self, key: str, default: bool) -> bool:
         """The truth value at a key."""
-        found = self.metadata.get(f"{self.prefix}.{key}", default)
+        found = self.found(key, default)
         if type(found) is not bool:
             self.refuse(key, f"{short(found)} must be true or false; fetch the file again")
         return found

@@ -55,7 +55,7 @@ class GgufTensor:
 
 
 class GgufFile:
-    """One mapped GGUF file: its version, its metadata by key and its tensors by name.
+    """One mapped GGUF file: its version, its metadata and their types by key, its tensors by name.
 
     Raises ``CheckpointError``, whatever the file holds, naming the field, its value and the rule.
     """
@@ -69,8 +69,9 @@ class GgufFile:
         tensors = cursor.count("number of tensors", _LEAST_TENSOR, MAX_TENSORS)
         keys = cursor.count("number of keys", _LEAST_KEY, MAX_KEYS)
         self.metadata: Mapping[str, Value]
-        self.metadata, types = read_metadata(cursor, keys)
-        alignment = _alignment(cursor, self.metadata, types)
+        self.types: Mapping[str, int]
+        self.metadata, self.types = read_metadata(cursor, keys)
+        alignment = _alignment(cursor, self.metadata, self.types)
         self.tensors: Mapping[str, GgufTensor] = _tensors(cursor, tensors, alignment)
 
     def raw(self, name: str) -> Array:
@@ -107,7 +108,10 @@ def _check_beginning(path: Path) -> None:
         raise CheckpointError(f"{path}: cannot be read: {error.strerror or error}") from error
     if not start.startswith(SIGNATURE):
         found = foreign.recognized(start)
-        begins = f"begins with {short(start[:4])} and not with {SIGNATURE!r}"
+        begins = (
+            f"begins with {short(start[:4])} and not with {SIGNATURE!r}: it is no GGUF file, or"
+            f" {AGAIN}"
+        )
         _refuse(path, f"is no GGUF file but {found}" if found else begins)
     if size < HEADER_BYTES:
         _refuse(path, f"{size} bytes; a GGUF file has at least {HEADER_BYTES}; {AGAIN}")

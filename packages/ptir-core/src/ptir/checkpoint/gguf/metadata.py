@@ -35,6 +35,8 @@ AGAIN: Final = "the file is cut or damaged: fetch it again"
 
 STRING, ARRAY, BOOL = 8, 9, 7
 """Ids of the types of values that are no plain numbers."""
+PLAIN: Final = frozenset({4, 6, BOOL})
+"""Of those the numbers that Python's own are written as."""
 NUMBERS: Final[Mapping[int, tuple[str, struct.Struct, str]]] = {
     0: ("u8", struct.Struct("<B"), "<u1"),
     1: ("i8", struct.Struct("<b"), "<i1"),
@@ -242,6 +244,18 @@ class Cursor:
         if found > 1:
             self.refuse(what, f"bool byte {found}; it must be 0 or 1; {AGAIN}")
         return bool(found)
+
+
+def typed(value: Value, kind: int) -> Any:
+    """A value as one that is written in its type again: a number of NumPy's where it takes that.
+
+    ``kind`` is its id. Python's own are written as u32, f32 and bool.
+    """
+    if kind not in NUMBERS or kind in PLAIN:
+        return value
+    import numpy as np
+
+    return np.dtype(NUMBERS[kind][2]).type(value)
 
 
 def read_metadata(cursor: Cursor, count: int) -> tuple[dict[str, Value], dict[str, int]]:

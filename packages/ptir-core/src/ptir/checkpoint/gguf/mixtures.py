@@ -7,7 +7,7 @@ and the way back out of every few layers. Which ones is llama.cpp's choice.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -33,6 +33,15 @@ FALLBACKS: Final = {"Q4_K": "Q5_0", "Q5_K": "Q5_1", "Q6_K": "Q8_0"}
 """What a matrix gets whose rows are no whole super-blocks."""
 WITHOUT_BLOCKS: Final = "F16"
 """What it gets when not even 32 divide its rows."""
+
+
+class Replaced(NamedTuple):
+    """A matrix that got another type than its mixture's: its rows are no whole blocks of that."""
+
+    tensor: str
+    wanted: str
+    type: str
+    inputs: int
 
 
 class Facts(NamedTuple):
@@ -76,6 +85,15 @@ class Mixture:
         if len(shape) < 2 or tensor in KEPT or stays_f32(tensor):
             return "F32"
         return fitting(self._wanted(tensor, facts), shape[-1])
+
+    def replaced(self, tensors: Mapping[str, tuple[int, ...]], facts: Facts) -> Iterator[Replaced]:
+        """Of tensors by name and shape those whose rows the blocks of their type do not fill."""
+        for tensor, shape in tensors.items():
+            if len(shape) < 2 or tensor in KEPT or stays_f32(tensor):
+                continue
+            wanted, type = self._wanted(tensor, facts), self.type_of(tensor, shape, facts)
+            if type != wanted:
+                yield Replaced(tensor, wanted, type, shape[-1])
 
     def _wanted(self, tensor: str, facts: Facts) -> str:
         if tensor == OUTPUT or (facts.tied and tensor == EMBEDDING):

@@ -11,7 +11,7 @@ from ptir.checkpoint.gguf.architectures.layer_norms import share
 from ptir.checkpoint.gguf.architectures.layout import EMBEDDING, FACTORS, LONGROPE, divisors
 from ptir.checkpoint.gguf.architectures.table import layout_of
 from ptir.checkpoint.gguf.fields import Keys, plain
-from ptir.checkpoint.gguf.metadata import Strings, Value
+from ptir.checkpoint.gguf.metadata import STRING, Strings, Value, typed
 from ptir.checkpoint.gguf.pooling import sentence_texts
 from ptir.checkpoint.gguf.source import GgufSource
 from ptir.checkpoint.gguf.splits import TOKENS, GgufModel
@@ -32,9 +32,18 @@ ENDS: Final = ("eos", "eot", "eom")
 
 @dataclass(frozen=True)
 class GgufVocabulary:
-    """The metadata that a tokenizer is made of: ``tokenizer.``'s keys and the model's names."""
+    """The metadata that a tokenizer is made of: ``tokenizer.``'s keys and the model's names.
+
+    ``types`` are those of their values, by key.
+    """
 
     metadata: Mapping[str, Value] = field(repr=False)
+    types: Mapping[str, int] = field(default_factory=dict[str, int], repr=False)
+
+    def typed(self) -> dict[str, Any]:
+        """The tokenizer's keys as they are written in their types again."""
+        kept = (key for key in self.metadata if key.startswith(TOKENIZER))
+        return {key: typed(self.metadata[key], self.types.get(key, STRING)) for key in kept}
 
     def plain(self) -> dict[str, Any]:
         """The same as Python's own numbers, strings and lists.
@@ -49,6 +58,8 @@ class GgufVocabulary:
 
 OWN: Final = (TOKENIZER, "split.", "general.alignment", "general.architecture")
 """Beginnings of keys that belong to the model, its tokenizer, or to how a file is laid out."""
+ROTATIONS: Final = "rope."
+"""What keys of an architecture begin with that belong to each other: none is kept alone."""
 
 
 @dataclass(frozen=True)
@@ -60,8 +71,11 @@ class Opened:
     source: GgufSource
     vocabulary: GgufVocabulary | None
     sentence_files: Mapping[str, str] = field(default_factory=dict[str, str])
-    beside: dict[str, Value] = field(default_factory=dict[str, Value])
-    """What is said neither of the model nor of its tokenizer: names, licenses, keys of others."""
+    beside: dict[str, Any] = field(default_factory=dict[str, Any])
+    """What is said neither of the model nor of its tokenizer: names, licenses, keys of others.
+
+    Numbers are of NumPy's where their type is none of Python's own.
+    """
 
 
 def open_gguf(model: GgufModel) -> Opened:
@@ -80,12 +94,18 @@ def open_gguf(model: GgufModel) -> Opened:
         source=GgufSource(model, layout.parts(tensors, config)),
         vocabulary=_vocabulary(model),
         sentence_files=sentence_texts(keys) if layout.encodes else {},
-        beside={
-            key: value
-            for key, value in model.metadata.items()
-            if not key.startswith((f"{architecture}.", *OWN))
-        },
+        beside=_beside(model, keys),
     )
+
+
+def _beside(model: GgufModel, keys: Keys) -> dict[str, Any]:
+    """What is not of the model, of its tokenizer, nor of the file; ``keys`` were read."""
+    own = (f"{keys.prefix}.{ROTATIONS}", *OWN)
+    return {
+        key: typed(value, model.types[key])
+        for key, value in model.metadata.items()
+        if not key.startswith(own) and key not in keys.asked
+    }
 
 
 def _divide(model: GgufModel, config: dict[str, Any]) -> None:
@@ -169,4 +189,5 @@ def _vocabulary(model: GgufModel) -> GgufVocabulary | None:
     if not isinstance(model.metadata.get(TOKENS), Strings):
         return None
     keys = (key for key in model.metadata if key.startswith(TOKENIZER) or key in NAMES)
-    return GgufVocabulary({key: model.metadata[key] for key in keys})
+    said = {key: model.metadata[key] for key in keys}
+    return GgufVocabulary(said, {key: model.types[key] for key in said})

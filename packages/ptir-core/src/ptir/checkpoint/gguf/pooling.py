@@ -32,7 +32,7 @@ WHOLE: Final = "ptir.sentence_files"
 
 def pooling_of(keys: Keys) -> int:
     """The number that a file says; ``NONE`` where it says nothing."""
-    found: Any = keys.metadata.get(f"{keys.prefix}.{POOLING}", NONE)
+    found: Any = keys.found(POOLING, NONE)
     known = (NONE, *TYPES, RANK)
     rule = f"one of {', '.join(map(str, known))} is implemented: choose another model"
     keys.require(type(found) is int and found in known, POOLING, rule)

@@ -41,6 +41,7 @@ class GgufModel:
         self.files = _parts(path)
         first = self.files[0]
         self.metadata: Mapping[str, Value] = first.metadata
+        self.types: Mapping[str, int] = first.types
         self._file_of = _placed(self.files)
         _refuse_others(first, with_tensors=bool(self._file_of))
         wanted = _whole(first, TENSOR_COUNT, len(self._file_of))

@@ -76,7 +76,7 @@ def _classifier(keys: Keys, tensors: Tensors, family: str) -> Config:
         "num_labels": classes,
         PROJECTED: len(held) == 2,
     }
-    said: Any = keys.metadata.get(f"{keys.prefix}.{LABELS}")
+    said: Any = keys.found(LABELS)
     if said is None:
         return found
     names = plain(said)
@@ -128,7 +128,7 @@ def _modern_bert(keys: Keys, tensors: Tensors) -> Config:
 
 def _every(keys: Keys) -> int:
     """Of how many layers one has no window: a number, or whether each layer has one."""
-    found: Any = keys.metadata.get(f"{keys.prefix}.{EVERY.name}")
+    found: Any = keys.found(EVERY.name)
     if not hasattr(found, "tolist"):
         return int(keys.at(EVERY, 3))
     windows = [bool(one) for one in found.tolist()]

@@ -149,7 +149,7 @@ def _gemma4(keys: Keys, tensors: Tensors) -> Config:
 
 def _kinds(keys: Keys, layers: int) -> list[str]:
     """The kind of each layer, by whether it has a window; the last has none."""
-    said = keys.metadata.get(f"{keys.prefix}.{PATTERN.name}")
+    said = keys.found(PATTERN.name)
     found = [] if said is None else plain(said)
     good = isinstance(found, list) and len(found) == layers and set(found) <= {True, False}
     rule = f"a truth value for each of {layers} layers is needed, the last false: fetch it again"
