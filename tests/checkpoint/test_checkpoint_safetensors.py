@@ -18,11 +18,14 @@ from ptir.checkpoint import (
     load_archive,
     open_checkpoint,
     read_header,
+    save_folder,
     write_safetensors,
 )
 from ptir.errors import CheckpointError
 from ptir.params import ArraySource
+from ptir.runtime import load_model
 from ptir.types import DTYPES, spec
+from running import REF, small_checkpoint
 
 EVERY = {
     name: np.array([[0, 1, 1], [1, 0, 1]]).astype(dtype.numpy) for name, dtype in DTYPES.items()
@@ -267,6 +270,27 @@ def test_what_downloads_leave_is_named_with_the_next_step(
     (tmp_path / name).write_bytes(content)
     with pytest.raises(CheckpointError, match=f"{name}: is no .* file but {message}"):
         open_checkpoint(tmp_path / name)
+
+
+@pytest.mark.parametrize("name", ["config.json", "tokenizer.json"])
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (
+            "version https://git-lfs.github.com/spec/v1\noid",
+            r"a pointer of Git LFS, .*`git lfs pul",
+        ),
+        ("\n<!doctype html>", PAGE),
+        ("", "an empty file, which a download left"),
+    ],
+)
+def test_what_downloads_leave_in_place_of_settings_is_named(
+    tmp_path: Path, name: str, content: str, said: str
+) -> None:
+    folder = save_folder(small_checkpoint(), tmp_path / "m")
+    (folder / name).write_text(content)
+    with pytest.raises(CheckpointError, match=rf"{name} is no JSON but {said}"):
+        load_model(folder, backend=REF)
 
 
 def test_a_safetensors_file_called_gguf_is_named(tmp_path: Path) -> None:

@@ -206,6 +206,7 @@ def test_no_weight_is_read(home: Path, command: Command, monkeypatch: pytest.Mon
             "21 bytes; a GGUF file has at least 24",
         ),
         ("key 'a': 'w' (nearest: q3, q2) is not there; b", "key 'a': 'w' is not there; b"),
+        ("/m/config.json is no JSON but a page", "config.json is no JSON but a page"),
         ("a" * 90, "a" * 77 + "..."),
         ("/m: is no GGUF file but a page, which came; get it", "a page, which came; get it"),
         ("", ""),

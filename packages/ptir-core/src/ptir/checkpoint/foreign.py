@@ -196,6 +196,12 @@ def recognized(start: bytes) -> str | None:
     return _first((*FOREIGN, TEXT), start)
 
 
+def instead_of_json(text: str) -> str | None:
+    """What a text that is no JSON is, and what to do; None where no row but those of JSON says."""
+    start = text[:SIGNATURE_BYTES].encode("utf-8", "replace")[:SIGNATURE_BYTES]
+    return None if start.startswith(b"{") else _first(FOREIGN, start)
+
+
 def _first(rows: Iterable[Foreign], start: bytes) -> str | None:
     """What the first of some rows says that takes a beginning."""
     row = next((row for row in rows if row.takes(start)), None)

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any, Final
 
+from ptir.checkpoint import foreign
 from ptir.errors import CheckpointError
 
 MOST_NESTED: Final = 100
@@ -15,15 +16,19 @@ MOST_NESTED: Final = 100
 def parse_json_object(text: str | bytes, what: str) -> dict[str, Any]:
     """The JSON object in ``text`` (bytes must be UTF-8).
 
-    Raises ``CheckpointError`` opening with ``what`` when it is not UTF-8, not JSON, not an object,
-    nested too deeply, or has a duplicate key or a string that is not valid Unicode.
+    Raises ``CheckpointError`` opening with ``what`` when it is not UTF-8, not JSON (and says what
+    it is, where that is known), not an object, nested too deeply, or has a duplicate key or a
+    string that is not valid Unicode.
     """
+    decoded = ""
     try:
         decoded = text.decode("utf-8") if isinstance(text, bytes) else text
         value = json.loads(decoded, object_pairs_hook=_unique)
         json.dumps(value, ensure_ascii=False).encode("utf-8")
     except (ValueError, RecursionError) as error:
-        raise CheckpointError(f"{what} is not valid JSON: {_reason(error)}") from error
+        other = foreign.instead_of_json(decoded) if decoded or not text else None
+        said = f"is no JSON but {other}" if other else f"is not valid JSON: {_reason(error)}"
+        raise CheckpointError(f"{what} {said}") from error
     if not isinstance(value, dict):
         raise CheckpointError(f"{what} holds a JSON {type(value).__name__}; it must be an object")
     return value

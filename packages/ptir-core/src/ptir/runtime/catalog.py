@@ -36,7 +36,7 @@ memory's bandwidth at which decoding reads them.
 
 Between what they reached on three machines and on one, docs/results/performance.md.
 """
-NO_FILE: Final = re.compile(r"^is no \w+ file but ")
+NO_FILE: Final = re.compile(r"^is no \w+( file)? but ")
 """What stands before what a file is that is no model."""
 NEAREST: Final = re.compile(r" \(nearest: [^)]*\)")
 """What stands behind a name that does not exist."""
@@ -137,10 +137,10 @@ def estimated_speed(
     the next wider ones.
     """
 
-    def share(bits: int) -> float:
+    def reached_by(bits: int) -> float:
         return reached[min((width for width in reached if width >= bits), default=max(reached))]
 
-    return bandwidth / sum(nbytes / share(bits) for bits, nbytes in token_bytes.items())
+    return bandwidth / sum(nbytes / reached_by(bits) for bits, nbytes in token_bytes.items())
 
 
 def stored_as(checkpoint: Checkpoint) -> str:
@@ -162,7 +162,7 @@ def stored_as(checkpoint: Checkpoint) -> str:
 
 def in_few_words(problem: str, path: Path) -> str:
     """The first of an error's clauses, as many as fit, without the path and the nearest names."""
-    text = problem.replace(f"{path}: ", "").removeprefix(f"{CONFIG}: ")
+    text = problem.replace(f"{path}: ", "").replace(f"{path}/", "").removeprefix(f"{CONFIG}: ")
     text = NEAREST.sub("", NO_FILE.sub("", text))
     said, *others = text.split("; ")
     for clause in others:

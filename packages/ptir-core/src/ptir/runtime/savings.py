@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from ptir.errors import QuantizationError, UsageError
-from ptir.params.source import ParamSource, stored_formats
+from ptir.params.source import ParamSource
 from ptir.params.streaming import Savings
 from ptir.runtime.held import held_parameters, types_taken
 from ptir.types import BF16, DType
@@ -44,8 +44,8 @@ def _state_bytes(model: Model, dtype: DType, swa_full: bool | None = None) -> in
 
 
 def _quantizes(module: Any, source: ParamSource) -> bool:
-    """Whether weights can be quantized while they are loaded, of which there must be some."""
-    if stored_formats(source) or not module.weights():
+    """Whether weights can be quantized while they are loaded: those in few bits already cannot."""
+    if not module.weights():
         return False
     try:
         held_parameters(module, source, SMALLEST, "")
