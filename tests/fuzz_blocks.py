@@ -25,7 +25,8 @@ from test_weights_affine_form import dense, form_of
 from weight_arrays import LOOPS, Array, as_written, random_arrays, witnessed
 
 from ptir.weights import FORMATS
-from ptir.weights.affine_form import SCALE, affine_arrays, floats_of
+from ptir.weights.affine_arrays import affine_arrays, floats_of
+from ptir.weights.affine_form import SCALE
 from ptir.weights.decode import decode
 from ptir.weights.gguf import GGUF
 

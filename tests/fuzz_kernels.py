@@ -33,7 +33,8 @@ from ptir.params.store import ParamStore
 from ptir.runtime.held import in_words
 from ptir.types import spec
 from ptir.weights import FORMATS, WeightFormat
-from ptir.weights.affine_form import SCALE, AffineForm, affine_arrays, affine_form, floats_of
+from ptir.weights.affine_arrays import affine_arrays, floats_of
+from ptir.weights.affine_form import SCALE, AffineForm, affine_form
 from ptir.weights.decode import decode
 from ptir.weights.record import Numbers
 from ptir_testsuite.corpus.weights import moderate

@@ -21,7 +21,7 @@ from ptir.capture.plan import PLANS
 from ptir.codegen.families.linear import parts
 from ptir.codegen.weights.grid_fields import GridWords, look_up_in_registers
 from ptir.runtime.held import in_words
-from ptir.weights.affine_form import affine_arrays
+from ptir.weights.affine_arrays import affine_arrays
 from ptir.weights.decode import decode
 
 GRIDS: Final = [name for name in NAMES if name != "TQ1_0"]

@@ -17,7 +17,8 @@ from ptir.params.source import Array, Counters
 from ptir.runtime.held import in_words
 from ptir.types import DTYPES, F16, F32, I8, TensorType
 from ptir.weights import FORMATS, WeightFormat
-from ptir.weights.affine_form import SUPER, AffineForm, affine_arrays, affine_form
+from ptir.weights.affine_arrays import affine_arrays
+from ptir.weights.affine_form import SUPER, AffineForm, affine_form
 from ptir.weights.decode import decode
 from ptir.weights.formats import NF4, OTHERS
 from ptir.weights.gguf import GGUF

@@ -13,7 +13,8 @@ from ptir.params.parted import WORDS, PartedSource, in_runs
 from ptir.params.quantized import resized
 from ptir.params.source import Array, BlockSource, block_rows_of
 from ptir.types import I32, U32, TensorType
-from ptir.weights.affine_form import ORDER, SCALE, AffineForm, affine_arrays, floats_of
+from ptir.weights.affine_arrays import affine_arrays, floats_of
+from ptir.weights.affine_form import ORDER, SCALE, AffineForm
 
 
 class PackedSource(PartedSource):

@@ -11,7 +11,6 @@ Minima are added last, as ``ptir.weights.decode`` does.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -21,14 +20,8 @@ from numpy.typing import NDArray
 from ptir.types import BF16, DTYPES, F16, F32, I8, U8, U32, DType
 from ptir.weights.decode import (
     READINGS,
-    codes_of,
-    grid_numbers,
-    grid_signs,
-    quantity_of,
-    raw_bytes,
 )
 from ptir.weights.grids import grid
-from ptir.weights.packing import pack
 from ptir.weights.record import (
     FLOATS,
     Codebook,
@@ -36,7 +29,6 @@ from ptir.weights.record import (
     Integer,
     Numbers,
     Quantity,
-    Reading,
     Signs,
     WeightFormat,
 )
@@ -47,10 +39,8 @@ from ptir.weights.words import (
     BYTE,
     NIBBLES,
     ODD_NIBBLES,
-    SIGNED,
     TABLE_BITS,
     WORD,
-    greatest,
     words_for,
 )
 
@@ -229,7 +219,7 @@ def _vector_form(
         return None
     zero = MIDDLE if signed else _zero(min(numbers))
     vectors = Vectors(reading.table, bits, reading.span, zero, signed)
-    floats = _odd_nibbles(_group_floats(scale), _factors(scale)[0])
+    floats = _odd_nibbles(_group_floats(scale), factors_of(scale)[0])
     values = tuple(number + zero for number in numbers)
     return AffineForm(format, BYTE, group, zero, floats, None, values, vectors=vectors)
 
@@ -250,7 +240,7 @@ def _in_nibbles(
     if minimum is None or scale != minimum or not scale.super_block:
         return scale, minimum
     both = (format.value.scale, format.value.minimum)
-    numbers = [_factors(one)[0][0] for one in both if one]
+    numbers = [factors_of(one)[0][0] for one in both if one]
     if any(one.bits > BYTE // 2 or not isinstance(one.reading, Integer) for one in numbers):
         return scale, minimum
     return replace(scale, code=NIBBLES), replace(minimum, code=NIBBLES)
@@ -278,91 +268,7 @@ def held_as(format: WeightFormat) -> str:
     return f"words of {form.bits} bits{looked_up}, a scale{minimum} for {form.group} inputs{own}"
 
 
-def affine_arrays(form: AffineForm, arrays: Mapping[str, Array]) -> dict[str, Array]:
-    """``words`` u32[outputs, words] and the arrays of ``form.parts`` by their names.
-
-    ``arrays`` are those of the format's record.
-    """
-    raw = raw_bytes(form.format, arrays)
-    codes = codes_of(form.format.codes, raw)
-    outputs, blocks, _ = codes.shape
-    values, reading = codes, form.format.codes.reading
-    found: dict[str, Array] = {}
-    if isinstance(form.vectors, Fifths):
-        assert isinstance(reading, Grid)
-        digits = grid_numbers(reading, codes, form.format.bits) + np.int8(form.zero)
-        found["words"] = form.vectors.pack(digits.reshape(outputs, -1).view(np.uint8))
-    elif form.vectors is not None:
-        numbers_, found = _vector_arrays(form.vectors, reading, codes, form.format.bits)
-        found["words"] = pack(numbers_.reshape(outputs, -1), form.vectors.bits)
-    else:
-        if form.table is None and form.values != tuple(range(len(form.values))):
-            values = np.array(form.values, np.uint8)[codes]
-        found["words"] = pack(values.reshape(outputs, -1), form.bits)
-    for name, quantity in _quantities(form).items():
-        dtype, each = form.parts.get(name, form.parts[SCALE])
-        shape = (outputs, blocks, form.format.block // each)
-        if name == SCALE and form.scale.code == ODD_NIBBLES:
-            found[name] = _paired(quantity, raw, shape)
-            continue
-        numbers = np.broadcast_to(quantity_of(quantity, raw, each), shape)
-        found[name] = numbers.reshape(outputs, -1).astype(dtype.numpy)
-    if form.scale.code == NIBBLES:
-        found[SCALE] |= found.pop(MINIMUM) << np.uint8(BYTE // 2)
-    return found
-
-
-def _vector_arrays(
-    vectors: Vectors, reading: Reading, codes: Array, bits: int
-) -> tuple[Array, dict[str, Array]]:
-    """The numbers of vectors, and their signs: u32[outputs, words], of 32 weights each."""
-    assert isinstance(reading, Grid)
-    numbers = codes[..., :: vectors.span].astype(np.uint16)
-    numbers = numbers & np.uint16(greatest(bits - reading.signs.value))
-    if vectors.bits == BYTE:
-        numbers = numbers.astype(np.uint8)
-    if not vectors.signed:
-        return numbers, {}
-    spread = grid_signs(reading, codes, bits).astype(np.uint32)
-    spread = spread.reshape(len(codes), -1, SIGNED, WORD // BYTE)
-    places = np.arange(SIGNED)[:, None] + BYTE * np.arange(WORD // BYTE)
-    signs = np.bitwise_or.reduce(spread << places.astype(np.uint32), axis=(-2, -1))
-    return numbers, {SIGNS: signs}
-
-
-def _paired(quantity: Quantity, raw: Mapping[str, Array], shape: tuple[int, ...]) -> Array:
-    """The codes of a quantity's numbers, two in a byte."""
-    assert isinstance(quantity.numbers, Numbers)
-    codes = codes_of(quantity.numbers, raw).reshape(*shape, 2)
-    found: Array = codes[..., 0] | codes[..., 1] << np.uint8(BYTE // 2)
-    return found.reshape(len(found), -1)
-
-
-def floats_of(floats: GroupFloats, array: Array) -> Array:
-    """What elements without a float of a super-block stand for, as f32."""
-    return np.asarray(array.astype(np.float32) * np.float32(floats.factor))
-
-
-def _quantities(form: AffineForm) -> dict[str, Quantity]:
-    """What the arrays beside the words hold."""
-    found: dict[str, Quantity] = {}
-    value = form.format.value
-    for name, quantity, floats in (
-        (SCALE, value.scale, form.scale),
-        (MINIMUM, value.minimum, form.minimum),
-    ):
-        if quantity is None or floats is None:
-            continue
-        numbers, factor = _factors(quantity)
-        if floats.super_block:
-            sign = Quantity(factor / floats.factor, Quantity(numbers[1]))
-            found |= {name: Quantity(numbers[0]), SUPER + name: sign}
-        else:
-            found[name] = Quantity(1 / floats.factor, quantity)
-    return found
-
-
-def _factors(quantity: Quantity) -> tuple[list[Numbers], float]:
+def factors_of(quantity: Quantity) -> tuple[list[Numbers], float]:
     """What a quantity is the product of: numbers of groups, those of the smallest first; a float.
 
     No numbers for one that has a minimum.
@@ -382,7 +288,7 @@ def _factors(quantity: Quantity) -> tuple[list[Numbers], float]:
 
 def _group_floats(quantity: Quantity) -> GroupFloats:
     """The smallest way to hold a quantity without changing a number."""
-    numbers, factor = _factors(quantity)
+    numbers, factor = factors_of(quantity)
     each = min(one.each for one in _numbers_within(quantity))
     if len(numbers) == 1:
         if numbers[0].bits <= BYTE and _is_power(factor) and _is_exact(numbers[0], 1.0, F8):

@@ -19,7 +19,8 @@ from ptir.ir.program import Program
 from ptir.runtime.held import in_words
 from ptir.types import F32, TensorType, dtype_of
 from ptir.weights import FORMATS, WeightFormat
-from ptir.weights.affine_form import AffineForm, affine_arrays, affine_form
+from ptir.weights.affine_arrays import affine_arrays
+from ptir.weights.affine_form import AffineForm, affine_form
 from ptir.weights.decode import decode, quantity_of, raw_bytes
 from ptir.weights.record import Numbers, PowerOfTwo, SmallFloat, StoredArray
 from ptir_testsuite.corpus.values import Draws, draw
