@@ -92,6 +92,7 @@ def test_the_smallest_room_is_that_of_the_largest_launch() -> None:
         ("10kB", 10_000),
         ("7B", 7),
         ("4096", 4096),
+        ("1gib", 1 << 30),
         (4096, 4096),
     ],
 )
@@ -100,10 +101,10 @@ def test_a_budget_is_a_number_with_or_without_a_unit(given: str | int, nbytes: i
 
 
 @pytest.mark.parametrize(
-    "given", ["", "GiB", "-1", -1, "two", "1XiB", "1e9", "1 2", "nan", True, "٣", "1gib"]
+    "given", ["", "GiB", "-1", -1, "two", "1XiB", "1e9", "1 2", "nan", True, "٣"]
 )
 def test_what_is_no_number_of_bytes_is_refused(given: str | int) -> None:
-    with pytest.raises(UsageError, match=r"device memory .*such\s+as 2GiB; units are B, kB"):
+    with pytest.raises(UsageError, match=r"device memory .* with a unit: kB, .* such as 2GiB"):
         memory_budget(given)
 
 
