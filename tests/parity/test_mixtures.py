@@ -5,8 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
+import transformers
 from test_llama import assert_greedy_tokens_agree, assert_logits_agree
+
+import ptir
+from ptir.checkpoint import save_folder
+from ptir.runtime.gguf_file import with_files
+from ptir.runtime.specs import random_checkpoint
 
 YARN = {
     "rope_type": "yarn",
@@ -78,3 +86,20 @@ def test_greedy_tokens_of_ragged_prompts_agree(
     kind: str, change: dict[str, Any], tmp_path: Path
 ) -> None:
     assert_greedy_tokens_agree(kind, change, tmp_path, different=3)
+
+
+@pytest.mark.parametrize(
+    "preset",
+    ["mixtral-tiny", "qwen3_moe-tiny", "granitemoe-tiny", "qwen3.5-moe-tiny", "qwen3_next-tiny"],
+)
+def test_transformers_read_the_folders_that_are_written(preset: str, tmp_path: Path) -> None:
+    """Experts have the names of their family, not those of the matrices of all of them."""
+    folder = save_folder(with_files(random_checkpoint(preset, 0)), tmp_path / "folder")
+    model = transformers.AutoModelForCausalLM.from_pretrained(
+        folder, dtype=torch.float32, attn_implementation="eager"
+    ).eval()
+    tokens = [*range(1, 30)]
+    with torch.no_grad():
+        wanted = model(torch.tensor([tokens])).logits[0].numpy()
+    found = ptir.load_model(folder, backend="ref", dtype="f32").forward(tokens)
+    assert np.abs(found - wanted).max() <= 1e-4 * np.abs(wanted).max()

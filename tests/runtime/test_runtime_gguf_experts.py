@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -180,7 +181,10 @@ def test_a_mixture_becomes_a_file_and_comes_back_to_the_bit(name: str, tmp_path:
     given = random_checkpoint(name, 1)
     wanted = ptir.load_model(save_folder(given, tmp_path / "folder"), backend=REF).forward(TOKENS)
     path = save_gguf(given, tmp_path / "m.gguf")
-    back = save_folder(with_files(open_checkpoint(path)), tmp_path / "back")
+    told = name in ("gpt_oss-tiny", "granitemoe-tiny")
+    with pytest.warns(UserWarning, match="others do not") if told else nullcontext():
+        whole = with_files(open_checkpoint(path))
+    back = save_folder(whole, tmp_path / "back")
     for one in (path, back):
         assert_close(ptir.load_model(one, backend=REF).forward(TOKENS), wanted)
     first, second = (

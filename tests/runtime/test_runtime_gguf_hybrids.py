@@ -20,7 +20,7 @@ from ptir.checkpoint import open_checkpoint, save_folder
 from ptir.checkpoint.gguf.mixtures import MIXTURES
 from ptir.errors import CheckpointError
 from ptir.params.source import ArraySource
-from ptir.runtime.gguf_file import save_gguf
+from ptir.runtime.gguf_file import save_gguf, with_files
 from ptir.runtime.gguf_linear import as_stored
 from ptir.runtime.specs import random_checkpoint
 from running import REF, assert_close
@@ -122,6 +122,23 @@ def test_a_model_in_a_file_s_order_computes_the_same(monkeypatch: pytest.MonkeyP
     rows = given.source.read(name)
     assert np.array_equal(ordered.source.read(name), rows[[0, 3, 1, 4, 2, 5]])
     assert as_stored(ordered) is ordered
+
+
+@pytest.mark.parametrize("name", ["qwen3_5", "qwen3_5 with experts"])
+def test_a_folder_made_of_a_file_has_the_order_that_others_read(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = checkpoint_of(CASES[name], monkeypatch)
+    path = save_gguf(given, tmp_path / "m.gguf")
+    back = open_checkpoint(save_folder(with_files(open_checkpoint(path)), tmp_path / "back"))
+    assert "linear_values_tiled" not in back.config
+    names = [one for one in given.source.names() if ".linear_attn." in one]
+    assert len(names) > 8
+    for one in names:
+        near = 1e-6 * one.endswith(LOGARITHMS)
+        assert np.allclose(back.source.read(one), given.source.read(one), rtol=0, atol=near), one
+    tokens = ptir.load_model(tmp_path / "back", backend=REF).forward(TOKENS)
+    assert_close(tokens, ptir.load_model(path, backend=REF).forward(TOKENS))
 
 
 def test_quantized_files_keep_small_tensors_in_floats(

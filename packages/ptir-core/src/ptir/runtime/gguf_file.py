@@ -38,8 +38,9 @@ from ptir.models.nextn import HEADS
 from ptir.models.rotation import PROPORTIONAL
 from ptir.models.table import READS
 from ptir.params.source import ParamSource, stored_formats
+from ptir.params.unstacked import in_own_names, unstacked
 from ptir.runtime.gguf_encoder import as_written
-from ptir.runtime.gguf_linear import as_stored
+from ptir.runtime.gguf_linear import as_published, as_stored
 from ptir.runtime.gguf_tensors import Chosen, Mixed, Progress, Written, floats, mixed, reported
 from ptir.runtime.gguf_text import name_of, text_metadata
 from ptir.runtime.load import Described, described, prepared
@@ -338,13 +339,34 @@ def _alike(one: Any, other: Any) -> bool:
     return bool(one == other)
 
 
+EXPERTS: Final = ("num_local_experts", "num_experts")
+"""Keys that count experts."""
+
+
+def _with_experts(checkpoint: Checkpoint) -> Checkpoint:
+    """A mixture whose experts have the names of their family; warns where they keep their own."""
+    architecture = definition(str(checkpoint.config["model_type"]))
+    config = {**architecture.defaults, **checkpoint.config}
+    experts = next((config[key] for key in EXPERTS if key in config), None)
+    if not architecture.stacked or experts is None:
+        return checkpoint
+    source = unstacked(checkpoint.source, architecture.stacked, int(experts))
+    if kept := next(in_own_names(source, architecture.stacked), None):
+        warnings.warn(
+            f"{checkpoint.path}: its experts are written under names that ptir reads and others do"
+            f" not ({kept})",
+            stacklevel=3,
+        )
+    return replace(checkpoint, source=source)
+
+
 def with_files(checkpoint: Checkpoint) -> Checkpoint:
-    """A GGUF file's checkpoint with its tokenizer as files and rotations that others know.
+    """A GGUF file's checkpoint with its tokenizer as files, rotations and orders that others know.
 
     Any other is as it is. Warns where the described tokenizer cannot be saved and there is none
     beside the file.
     """
-    held = checkpoint.tokenizer
+    held, checkpoint = checkpoint.tokenizer, _with_experts(as_published(checkpoint))
     checkpoint = replace(checkpoint, config=portable(checkpoint.config))
     if not isinstance(held, DescribedTokenizer):
         return checkpoint

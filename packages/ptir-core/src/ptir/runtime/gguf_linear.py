@@ -1,4 +1,4 @@
-"""Models with linear attention on their way to a GGUF file: in the order that files have.
+"""Models with linear attention on their way to a GGUF file, and back: in the order that each has.
 
 Files of Qwen3.5 have one head of values for each head of keys, then the next for each, where
 folders have those of one head of keys beside each other. Files of Qwen3-Next have the gate apart
@@ -56,6 +56,19 @@ def as_stored(checkpoint: Checkpoint) -> Checkpoint:
         return checkpoint
     source = _ordered(checkpoint.source, rules(config))
     return replace(checkpoint, config={**checkpoint.config, key: True}, source=source)
+
+
+def as_published(checkpoint: Checkpoint) -> Checkpoint:
+    """A model of a file with its heads of values in the order of folders, as others read it."""
+    config = dict(checkpoint.config)
+    known = ORDERS.get(str(config["model_type"]))
+    if known is None or known[0] != TILED or not config.pop(TILED, False):
+        return checkpoint
+    rules = {
+        end: {new: Gather(np.argsort(one.numbers), one.axis) for new, one in parts.items()}
+        for end, parts in known[1](config).items()
+    }
+    return replace(checkpoint, config=config, source=_ordered(checkpoint.source, rules))
 
 
 def _ordered(source: ParamSource, rules: Rules) -> ParamSource:

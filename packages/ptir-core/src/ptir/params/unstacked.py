@@ -1,0 +1,101 @@
+"""Matrices of all experts as checkpoints have them: the way back of ``ptir.params.stacked``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Final, NamedTuple
+
+from ptir.params.source import Array, Counters, ParamSource, lookup, rows_of
+from ptir.params.stacked import NUMBER, Rules, Stack
+from ptir.types import TensorType
+
+EXPERTS: Final = "experts."
+"""What names of experts' parameters have within."""
+
+
+class _Stored(NamedTuple):
+    """A tensor that is written: the parameter it is cut of, and which of how many experts'."""
+
+    of: str
+    number: int | None = None
+
+
+def unstacked(source: ParamSource, rules: Rules, experts: int) -> ParamSource:
+    """``source`` with its experts under the names that checkpoints of their family have.
+
+    Those are the last ones of which ``rules`` make a parameter; what a rule cuts in halves or turns
+    is not put together again. Parameters of no rule stay.
+    """
+    ends = {
+        target.name: end
+        for end, target in rules.items()
+        if isinstance(target, Stack) and target.half is None and not target.turned
+    }
+    stored: dict[str, _Stored] = {}
+    for name in source.names():
+        end = _end(name, ends)
+        if end is None:
+            stored[name] = _Stored(name)
+            continue
+        before, wanted = name.removesuffix(end), ends[end]
+        if NUMBER not in wanted:
+            stored[before + wanted] = _Stored(name)
+            continue
+        for number in range(experts):
+            stored[before + wanted.replace(NUMBER, str(number))] = _Stored(name, number)
+    return _Unstacked(source, stored, experts)
+
+
+def in_own_names(source: ParamSource, rules: Rules) -> Iterator[str]:
+    """The parameters of all experts at once that no other program knows by their names."""
+    targets = {
+        one.name
+        for target in rules.values()
+        for one in ((target,) if isinstance(target, Stack) else target)
+        if EXPERTS in one.name
+    }
+    return (name for name in source.names() if _end(name, targets) is not None)
+
+
+def _end(name: str, ends: Iterable[str]) -> str | None:
+    """The one of some ends of names that a name has."""
+    return next((one for one in ends if name == one or name.endswith(f".{one}")), None)
+
+
+class _Unstacked:
+    """Another source's parameters, those of experts cut into one for each."""
+
+    def __init__(self, source: ParamSource, stored: dict[str, _Stored], experts: int) -> None:
+        self.counters = Counters()
+        self._source, self._stored, self._experts = source, stored, experts
+
+    def names(self) -> tuple[str, ...]:
+        """The names that are written."""
+        return tuple(self._stored)
+
+    def type(self, name: str) -> TensorType:
+        """Element type and shape."""
+        one = lookup(self._stored, name)
+        found = self._source.type(one.of)
+        if one.number is None and (EXPERTS not in one.of or found.rank != 2 or name == one.of):
+            return found
+        rows = found.size // found.shape[-1] // self._experts
+        whole = (self._experts,) if one.number is None else ()
+        return TensorType(found.dtype, (*whole, rows, found.shape[-1]))
+
+    def read(self, name: str) -> Array:
+        """The values; of one expert those alone."""
+        one = lookup(self._stored, name)
+        if one.number is None:
+            found = self._source.read(one.of).reshape(self.type(name).shape)
+        elif self._source.type(one.of).rank > 2:
+            found = rows_of(self._source, one.of, one.number, one.number + 1)[0]
+        else:
+            rows = self.type(name).shape[0]
+            found = rows_of(self._source, one.of, one.number * rows, (one.number + 1) * rows)
+        self.counters.record(name, found.nbytes)
+        return found
+
+    def release(self, name: str) -> None:
+        """Release what a tensor is cut of."""
+        self._source.release(lookup(self._stored, name).of)
