@@ -12,7 +12,8 @@ from ptir.models.table import definition
 from ptir.params.source import ArraySource
 from ptir.params.stacked import stacked
 from ptir.params.unstacked import in_own_names, unstacked
-from ptir.runtime.gguf_file import save_gguf, with_files
+from ptir.runtime.gguf_file import save_gguf
+from ptir.runtime.published import with_files
 from ptir.runtime.specs import random_checkpoint
 
 NAMES = {

@@ -13,7 +13,7 @@ from test_llama import assert_greedy_tokens_agree, assert_logits_agree
 
 import ptir
 from ptir.checkpoint import save_folder
-from ptir.runtime.gguf_file import with_files
+from ptir.runtime.published import with_files
 from ptir.runtime.specs import random_checkpoint
 
 YARN = {

@@ -21,7 +21,8 @@ from ptir.checkpoint.gguf.mixtures import MIXTURES
 from ptir.errors import CheckpointError, UsageError
 from ptir.params.source import ArraySource
 from ptir.runtime import TextModel
-from ptir.runtime.gguf_file import save_gguf, with_files
+from ptir.runtime.gguf_file import save_gguf
+from ptir.runtime.published import with_files
 from ptir.runtime.specs import random_checkpoint
 from running import REF, Command, command
 from together import together

@@ -20,7 +20,8 @@ from ptir.checkpoint.gguf import GgufFile
 from ptir.errors import CheckpointError, UsageError
 from ptir.models import definition
 from ptir.params.source import ArraySource
-from ptir.runtime.gguf_file import save_gguf, with_files
+from ptir.runtime.gguf_file import save_gguf
+from ptir.runtime.published import with_files
 from ptir.runtime.specs import random_checkpoint
 from ptir.types import BF16, F16, F32
 from running import REF, llama_folder, small_checkpoint
@@ -128,6 +129,7 @@ def test_blocks_are_copied_as_they_are_stored(tmp_path: Path, family: str) -> No
 def test_the_demo_answers_from_the_file_as_from_the_folder(tmp_path: Path) -> None:
     path = save_gguf(open_checkpoint(DEMO), tmp_path / "demo.gguf")
     back = save_folder(with_files(open_checkpoint(path)), tmp_path / "back", dtype=F16)
+    assert open_checkpoint(back).config["architectures"] == ["GPT2LMHeadModel"]
     models = [ptir.load_model(one, backend=REF) for one in (DEMO, path, back)]
     for text in ("Once upon a time", "  two  spaces, and 3 lines\n\n\n", "naïve 猫 🐈"):
         ids = [model.encode(text) for model in models]

@@ -20,8 +20,9 @@ from ptir.checkpoint import open_checkpoint, save_folder
 from ptir.checkpoint.gguf.mixtures import MIXTURES
 from ptir.errors import CheckpointError
 from ptir.params.source import ArraySource
-from ptir.runtime.gguf_file import save_gguf, with_files
+from ptir.runtime.gguf_file import save_gguf
 from ptir.runtime.gguf_linear import as_stored
+from ptir.runtime.published import with_files
 from ptir.runtime.specs import random_checkpoint
 from running import REF, assert_close
 

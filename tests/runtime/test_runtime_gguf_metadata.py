@@ -15,7 +15,8 @@ import ptir
 from gguf_models import write
 from ptir.checkpoint import open_checkpoint, save_folder
 from ptir.errors import CheckpointError
-from ptir.runtime.gguf_file import save_gguf, with_files
+from ptir.runtime.gguf_file import save_gguf
+from ptir.runtime.published import with_files
 from ptir.types import F32
 from running import llama_folder
 

@@ -16,7 +16,8 @@ from ptir.checkpoint import Checkpoint, DescribedTokenizer, open_checkpoint, sav
 from ptir.checkpoint.gguf.mixtures import MIXTURES
 from ptir.errors import CheckpointError
 from ptir.models.table import definition
-from ptir.runtime.gguf_file import save_gguf, with_files
+from ptir.runtime.gguf_file import save_gguf
+from ptir.runtime.published import with_files
 from ptir.runtime.specs import random_checkpoint
 from running import REF
 from spaced_tokenizers import marks, trained

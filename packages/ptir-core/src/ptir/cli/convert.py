@@ -87,7 +87,8 @@ def _saves(format: str) -> Callable[..., Any]:
     """What writes a model in a format."""
     from ptir.checkpoint import save_folder, save_single_file
     from ptir.checkpoint.gptrs.saving import save_gptrs
-    from ptir.runtime.gguf_file import save_gguf, with_files
+    from ptir.runtime.gguf_file import save_gguf
+    from ptir.runtime.published import with_files
 
     if format == "gguf":
 

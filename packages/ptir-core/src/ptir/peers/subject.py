@@ -22,9 +22,9 @@ from ptir.params.source import ArraySource, ParamSource, RenamedSource
 from ptir.peers import definitions as peer
 from ptir.peers.names import Modules, Parameter, called_alike, of_the_same_parameters
 from ptir.peers.process import Library, PeerProcess
-from ptir.runtime.gguf_file import with_files
 from ptir.runtime.kinds import row_of
 from ptir.runtime.load import DescribedWeights, described_weights, prepared
+from ptir.runtime.published import with_files
 
 if TYPE_CHECKING:
     from ptir.runtime import Model

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
-from ptir.checkpoint import Checkpoint, DescribedTokenizer
+from ptir.checkpoint import Checkpoint
 from ptir.checkpoint.config import FULL, normalize_config
 from ptir.checkpoint.gguf import GgufTensor, Outgoing, write_gguf
 from ptir.checkpoint.gguf.architectures.layout import (
@@ -30,17 +29,15 @@ from ptir.checkpoint.gguf.write import TYPE_IDS, sized
 from ptir.checkpoint.save import refuse_file
 from ptir.errors import CheckpointError, UsageError
 from ptir.models import definition
-from ptir.models.divisors import DIVIDED, portable
+from ptir.models.divisors import DIVIDED
 from ptir.models.encoder import Encoder
 from ptir.models.gpt_oss import GptOssBlock
 from ptir.models.mixture import SparseBlock
 from ptir.models.nextn import HEADS
 from ptir.models.rotation import PROPORTIONAL
-from ptir.models.table import READS
 from ptir.params.source import ParamSource, stored_formats
-from ptir.params.unstacked import in_own_names, unstacked
 from ptir.runtime.gguf_encoder import as_written
-from ptir.runtime.gguf_linear import as_published, as_stored
+from ptir.runtime.gguf_linear import as_stored
 from ptir.runtime.gguf_tensors import Chosen, Mixed, Progress, Written, floats, mixed, reported
 from ptir.runtime.gguf_text import name_of, text_metadata
 from ptir.runtime.load import Described, described, prepared
@@ -337,61 +334,3 @@ def _alike(one: Any, other: Any) -> bool:
     if isinstance(one, float) and isinstance(other, float):
         return math.isclose(one, other, rel_tol=_CLOSE)
     return bool(one == other)
-
-
-EXPERTS: Final = ("num_local_experts", "num_experts")
-"""Keys that count experts."""
-
-
-def _with_experts(checkpoint: Checkpoint) -> Checkpoint:
-    """A mixture whose experts have the names of their family; warns where they keep their own."""
-    architecture = definition(str(checkpoint.config["model_type"]))
-    config = {**architecture.defaults, **checkpoint.config}
-    experts = next((config[key] for key in EXPERTS if key in config), None)
-    if not architecture.stacked or experts is None:
-        return checkpoint
-    source = unstacked(checkpoint.source, architecture.stacked, int(experts))
-    if kept := next(in_own_names(source, architecture.stacked), None):
-        warnings.warn(
-            f"{checkpoint.path}: its experts are written under names that ptir reads and others do"
-            f" not ({kept})",
-            stacklevel=3,
-        )
-    return replace(checkpoint, source=source)
-
-
-def with_files(checkpoint: Checkpoint) -> Checkpoint:
-    """A GGUF file's checkpoint with its tokenizer as files, rotations and orders that others know.
-
-    Any other is as it is. Warns where the described tokenizer cannot be saved and there is none
-    beside the file.
-    """
-    held, checkpoint = checkpoint.tokenizer, _with_experts(as_published(checkpoint))
-    checkpoint = replace(checkpoint, config=portable(checkpoint.config))
-    if not isinstance(held, DescribedTokenizer):
-        return checkpoint
-    from ptir.text.gguf_tokenizer import tokenizer_of
-
-    try:
-        found = tokenizer_of(held.vocabulary.plain(), portable=True)
-        text = found.tokenizer.to_json()
-    except CheckpointError as error:
-        if held.beside is None:
-            said = f"its tokenizer cannot be written ({error}); the model is written without"
-            warnings.warn(f"{checkpoint.path}: {said}", stacklevel=2)
-        return replace(checkpoint, tokenizer=held.beside)
-    named = {use: found.tokenizer.token(one) for use, one in found.special.items()}
-    encodes = definition(str(checkpoint.config["model_type"])).capabilities == READS
-    if encodes:  # what begins a text and ends it has other names there
-        named |= {"cls": named["bos"]} if "bos" in named and "cls" not in named else {}
-        named |= {"sep": named["eos"]} if "eos" in named and "sep" not in named else {}
-    kept = ("cls", "sep", "pad", "mask", "unk") if encodes else ("bos", "eos", "pad")
-    tokens = {f"{use}_token": one for use, one in named.items() if use in kept}
-    begin = {"bos_token_id": found.special["bos"]} if "bos" in found.special else {}
-    ends = {"eos_token_id": sorted(found.ends)} if found.ends else {}
-    return replace(
-        checkpoint,
-        tokenizer=text,
-        tokenizer_config={**tokens, **checkpoint.tokenizer_config},
-        generation_config={} if encodes else begin | ends | dict(checkpoint.generation_config),
-    )

@@ -12,8 +12,9 @@ from ptir.checkpoint.save import converted, refuse_existing
 from ptir.errors import UnsupportedError
 from ptir.models import definition
 from ptir.params.source import Array, Counters, ParamSource
-from ptir.runtime.gguf_file import Calibrate, experts_of, refuse_quantized, with_files
+from ptir.runtime.gguf_file import Calibrate, experts_of, refuse_quantized
 from ptir.runtime.load import described
+from ptir.runtime.published import with_files
 from ptir.types import TensorType
 from ptir.weights import WeightFormat
 
