@@ -57,6 +57,16 @@ def test_experts_of_a_file_of_three_axes_are_cut_too(tmp_path: Path) -> None:
     )
 
 
+def test_gate_and_up_of_a_file_are_one_where_their_family_has_them_so(tmp_path: Path) -> None:
+    given = random_checkpoint("granitemoe-tiny", 0)
+    back = with_files(open_checkpoint(save_gguf(given, tmp_path / "m.gguf")))
+    assert "gate_up_parted" not in back.config
+    opened = open_checkpoint(save_folder(back, tmp_path / "back")).source
+    found = opened.read("layers.2.block_sparse_moe.input_linear.weight")
+    wanted = given.source.read("layers.2.mlp.experts.gate_up_proj.weight")
+    assert found.ndim == 3 and np.array_equal(found.reshape(wanted.shape), wanted)
+
+
 def test_what_others_do_not_read_is_told(tmp_path: Path) -> None:
     with pytest.warns(UserWarning, match=r"names that ptir reads and others do not \(layers\.0\."):
         with_files(random_checkpoint("gpt_oss-tiny", 0))

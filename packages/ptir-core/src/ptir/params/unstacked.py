@@ -13,18 +13,27 @@ EXPERTS: Final = "experts."
 """What names of experts' parameters have within."""
 
 
+HALVES: Final = "experts.gate_proj.", "experts.up_proj.", "experts.gate_up_proj."
+"""Within the names of two parameters, and of the one that has both."""
+
+
 class _Stored(NamedTuple):
-    """A tensor that is written: the parameter it is cut of, and which of how many experts'."""
+    """A tensor that is written: the parameter it is cut of, which expert's, what comes behind it.
+
+    ``beside`` has the other half of each expert's outputs.
+    """
 
     of: str
     number: int | None = None
+    beside: str = ""
 
 
 def unstacked(source: ParamSource, rules: Rules, experts: int) -> ParamSource:
     """``source`` with its experts under the names that checkpoints of their family have.
 
-    Those are the last ones of which ``rules`` make a parameter; what a rule cuts in halves or turns
-    is not put together again. Parameters of no rule stay.
+    Those are the last ones of which ``rules`` make a parameter; gate and up of each expert are put
+    together where the family stores them so. What a rule cuts in halves or turns is not put
+    together again. Parameters of no rule stay.
     """
     ends = {
         target.name: end
@@ -32,7 +41,16 @@ def unstacked(source: ParamSource, rules: Rules, experts: int) -> ParamSource:
         if isinstance(target, Stack) and target.half is None and not target.turned
     }
     stored: dict[str, _Stored] = {}
+    names = frozenset(source.names())
+    gate, up, both = HALVES
     for name in source.names():
+        whole = name.replace(gate, both).replace(up, both)
+        end = _end(whole, ends) if whole != name else None
+        if end is not None and {whole.replace(both, gate), whole.replace(both, up)} <= names:
+            beside = whole.replace(both, up)
+            to = whole.removesuffix(end) + ends[end]
+            stored[to] = _Stored(whole.replace(both, gate), beside=beside)
+            continue
         end = _end(name, ends)
         if end is None:
             stored[name] = _Stored(name)
@@ -77,16 +95,19 @@ class _Unstacked:
         """Element type and shape."""
         one = lookup(self._stored, name)
         found = self._source.type(one.of)
-        if one.number is None and (EXPERTS not in one.of or found.rank != 2 or name == one.of):
+        is_whole = EXPERTS in one.of and found.rank == 2 and name != one.of
+        if one.number is None and not one.beside and not is_whole:
             return found
-        rows = found.size // found.shape[-1] // self._experts
+        rows = found.size // found.shape[-1] // self._experts * (2 if one.beside else 1)
         whole = (self._experts,) if one.number is None else ()
         return TensorType(found.dtype, (*whole, rows, found.shape[-1]))
 
     def read(self, name: str) -> Array:
         """The values; of one expert those alone."""
         one = lookup(self._stored, name)
-        if one.number is None:
+        if one.beside:
+            found = self._halves(one)
+        elif one.number is None:
             found = self._source.read(one.of).reshape(self.type(name).shape)
         elif self._source.type(one.of).rank > 2:
             found = rows_of(self._source, one.of, one.number, one.number + 1)[0]
@@ -96,6 +117,18 @@ class _Unstacked:
         self.counters.record(name, found.nbytes)
         return found
 
+    def _halves(self, one: _Stored) -> Array:
+        """Two halves of the outputs of each expert, one below the other."""
+        import numpy as np
+
+        size = self._source.type(one.of).shape[-1]
+        parts = (self._source.read(name) for name in (one.of, one.beside))
+        found = np.concatenate([part.reshape(self._experts, -1, size) for part in parts], axis=1)
+        found.setflags(write=False)
+        return found
+
     def release(self, name: str) -> None:
-        """Release what a tensor is cut of."""
-        self._source.release(lookup(self._stored, name).of)
+        """Release what a tensor is made of."""
+        one = lookup(self._stored, name)
+        for part in filter(None, (one.of, one.beside)):
+            self._source.release(part)

@@ -10,6 +10,7 @@ from ptir.checkpoint import Checkpoint, DescribedTokenizer
 from ptir.errors import CheckpointError
 from ptir.models import definition
 from ptir.models.divisors import portable
+from ptir.models.mixture import PARTED
 from ptir.models.published import class_of
 from ptir.models.table import GENERATES, READS
 from ptir.params.unstacked import in_own_names, unstacked
@@ -32,6 +33,10 @@ def _with_experts(checkpoint: Checkpoint) -> Checkpoint:
             f"{checkpoint.path}: its experts are written under names that ptir reads and others do"
             f" not ({kept})",
             stacklevel=3,
+        )
+    elif config.pop(PARTED, False):
+        checkpoint = replace(
+            checkpoint, config={k: v for k, v in checkpoint.config.items() if k != PARTED}
         )
     return replace(checkpoint, source=source)
 
