@@ -11,6 +11,8 @@ import pytest
 import ptir
 from ptir.checkpoint import open_checkpoint, save_folder
 from ptir.params import stored_formats
+from ptir.runtime.published import with_files
+from ptir.runtime.specs import random_checkpoint
 from ptir.weights.affine_form import affine_form
 from quantized_folders import CASES, Arrays, Folder, plain, write
 from running import REF, Command, assert_close, command, small_checkpoint
@@ -155,3 +157,24 @@ def test_inspect_says_what_weights_are_and_become(tmp_path: Path, command: Comma
     assert command("run", folder.path, "--tokens", "1,2", "-n", "2", "--backend", "ref").code == 0
     refused = command("run", folder.path, "--tokens", "1,2", "--quant", "int4", "--backend", "ref")
     assert refused.code == 2 and "has weights in gptq-int4-g32 already" in refused.err
+
+
+def test_experts_in_blocks_of_fp8_stay_packed(tmp_path: Path) -> None:
+    """Of all experts one matrix of words; each has scales of its own."""
+    given = with_files(random_checkpoint("mixtral-tiny", 0))
+    tensors: Arrays = {}
+    weights: Arrays = {}
+    for name in given.source.names():
+        tensors[name] = weights[name] = np.array(given.source.read(name))
+        if ".experts." in name:
+            module, shape = name.removesuffix(".weight"), tensors.pop(name).shape
+            parts, weights[name] = CASES["fp8-blocks"].encode(np.random.default_rng(1), *shape)
+            tensors |= {f"{module}.{part}": array for part, array in parts.items()}
+    config = {**given.config, "quantization_config": CASES["fp8-blocks"].config}
+    (tmp_path / "q").mkdir()
+    folder = Folder(tmp_path / "q", config, tensors, weights).rewrite()
+    model = ptir.load_model(folder.path, backend=REF)
+    held = {name.rsplit(".", 1)[-1] for name in model.store.source.names() if ".experts." in name}
+    assert held == {"words", "scale"}
+    wanted = ptir.load_model(plain(folder, tmp_path / "plain"), backend=REF)
+    assert_close(model.forward(TOKENS), wanted.forward(TOKENS), 1e-5)
