@@ -233,8 +233,9 @@ class Quantized:
         step = self.scaled(builder, output, group)
         held = self.chunk(output, number, builder)
         values = [self.biased(held, place) for place in range(self.per)]
-        if self.below or not self.is_whole:
-            # a product with a scale of f32 is rounded: it is of the number itself
+        if self.below or not self.is_whole or self.zero is None:
+            # of the number itself, as the format says: a minimum beside what raising it adds is
+            # rounded, and so is a product with a scale of f32
             zero = constant(F32, self.unit + self.below)
             numbers = [value - zero for value in values] if self.is_whole else values
             bias = self._by_group(builder, self.bias, output, group)
