@@ -55,9 +55,9 @@ def dots(
         monkeypatch.setattr(prelude, "source", lambda n: text if n == "dots.h" else taken(n))
     monkeypatch.setenv("PTIR_REBUILD_KERNELS", "1")  # an artifact of the other kind is none
     monkeypatch.setattr(found.dialect, "dots", frozenset(DOTS))
-    spelled_out = request.param == "spelled out"
-    permutes = spelled_out or found.dialect.permutes_bytes
-    monkeypatch.setattr(found.dialect, "permutes_bytes", permutes)
+    for name in ("permutes_bytes", "permutes_words"):
+        permutes = request.param == "spelled out" or getattr(found.dialect, name)
+        monkeypatch.setattr(found.dialect, name, permutes)
     PLANS.clear()  # plans of the other kind
     yield
     PLANS.clear()

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import numpy as np
 import pytest
 from paper import compiled, families
@@ -9,6 +12,7 @@ from paper import compiled, families
 import ptir
 from ptir import functional as F
 from ptir.capture import Tensor, call
+from ptir.codegen.families.linear.parts import in_registers
 from ptir.codegen.weights.pack import pack
 from ptir.ir.program import Port, Program
 from ptir.ops.record import literal
@@ -93,3 +97,19 @@ def test_a_weight_in_parts_is_looked_up_part_by_part() -> None:
     tables = [packed.main.types[one.operands[1]].shape for one in looked_up]
     assert len(looked_up) > 1 and set(tables) == {(1024, 2)}
     assert all(type.nbytes <= largest for type in packed.inputs[1:])
+
+
+@pytest.mark.parametrize("name", ["nf4", "f8e4m3", "Q4_K"])
+def test_only_tables_of_floats_are_put_into_registers(name: str) -> None:
+    form = affine_form(FORMATS[name])
+    assert form is not None
+    (kernel,) = compiled(product(form, 1)).kernels
+    assert kernel is not None
+    for permutes in ((True, False), (False, True)):
+        words, bytes_ = permutes
+        dialect = SimpleNamespace(permutes_words=words, permutes_bytes=bytes_)
+        context: Any = SimpleNamespace(dialect=dialect)
+        found = in_registers(kernel.fusion.detail, context).quantized
+        assert found is not None
+        wanted = permutes if name != "Q4_K" else (False, False)
+        assert (found.permutes_words, found.permutes_bytes) == wanted

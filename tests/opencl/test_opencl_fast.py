@@ -106,8 +106,8 @@ def test_formats_without_an_implementation_say_so(opencl: Target, dtype: str) ->
     with pytest.raises(UsageError) as raised:
         load_model("demo", backend=opencl, dtype=dtype, fast=True)
     assert str(raised.value) == (
-        f"fast: weights in {dtype} have no dot implementation; those in bf16, int8, int4 do"
-        " (--dtype bf16, --quant int8, --quant int4)"
+        f"fast: weights in {dtype} have no dot implementation; leave --fast out, or take those in"
+        " bf16, int8, int4 (--dtype bf16, --quant int8, --quant int4)"
     )
 
 

@@ -33,7 +33,7 @@ def unstacked(source: ParamSource, rules: Rules, experts: int) -> ParamSource:
 
     Those are the last ones of which ``rules`` make a parameter; gate and up of each expert are put
     together where the family stores them so. What a rule cuts in halves or turns is not put
-    together again. Parameters of no rule stay.
+    together again. Parameters of no rule stay; where no name changes, so does ``source``.
     """
     ends = {
         target.name: end
@@ -61,6 +61,8 @@ def unstacked(source: ParamSource, rules: Rules, experts: int) -> ParamSource:
             continue
         for number in range(experts):
             stored[before + wanted.replace(NUMBER, str(number))] = _Stored(name, number)
+    if all(name == one.of for name, one in stored.items()):
+        return source
     return _Unstacked(source, stored, experts)
 
 

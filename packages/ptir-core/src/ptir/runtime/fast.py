@@ -62,8 +62,8 @@ def fast_policies(
     choices = {FAST.get(one) for one in names} | ({WORDS} if blocks else set())
     if None in choices or len(choices) != 1:
         raise UsageError(
-            f"fast: weights in {'+'.join(names)} have no dot implementation; those in"
-            f" {', '.join(FAST)} do (--dtype bf16, --quant int8, --quant int4)"
+            f"fast: weights in {'+'.join(names)} have no dot implementation; leave --fast"
+            f" out, or take those in {', '.join(FAST)} (--dtype bf16, --quant int8, --quant int4)"
         )
     name, implementation = next(filter(None, choices))
     for one in held:

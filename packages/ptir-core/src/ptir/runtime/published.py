@@ -31,7 +31,7 @@ def _with_experts(checkpoint: Checkpoint) -> Checkpoint:
     if kept := next(in_own_names(source, architecture.stacked), None):
         warnings.warn(
             f"{checkpoint.path}: its experts are written under names that ptir reads and others do"
-            f" not ({kept})",
+            f" not ({kept}); for these, fetch the folder that the family's authors publish",
             stacklevel=3,
         )
     elif config.pop(PARTED, False):

@@ -40,9 +40,8 @@ def save_quantized_folder(
     architecture = definition(str(checkpoint.config["model_type"]))
     if any(map(experts_of, getattr(read.module, "layers", ()))):
         raise UnsupportedError(
-            f"model_type {architecture.model_type!r} is a mixture of experts, whose weights others"
-            " read from compressed-tensors under names that ptir does not write: write a GGUF file"
-            " (--format q4_k_m)"
+            f"model_type {architecture.model_type!r} is a mixture of experts, which is not written"
+            " as compressed-tensors: write a GGUF file (--format q4_k_m)"
         )
     inside = (*architecture.layers.values(),) or ""
     axes = {n: axis for n, axis in read.module.weights().items() if n.startswith(inside)}

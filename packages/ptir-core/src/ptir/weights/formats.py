@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from typing import Final
 
-from ptir.types import BF16, F32, U8, U32, DType
+from ptir.types import BF16, DTYPES, F32, U8, U32, DType
 from ptir.weights.gguf import GGUF
 from ptir.weights.record import (
     EVERY,
@@ -38,8 +38,8 @@ NF4: Final = Codebook(
     )
 )
 """Quantiles of the normal distribution (QLoRA, appendix E), as f32."""
-E4M3: Final = SmallFloat(4, 3, 7, Top.NAN)
-E5M2: Final = SmallFloat(5, 2, 15)
+E4M3: Final = FLOATS[DTYPES["f8e4m3fn"]]
+E5M2: Final = FLOATS[DTYPES["f8e5m2"]]
 E2M1: Final = SmallFloat(2, 1, 1, Top.NUMBERS)
 
 

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final, NamedTuple, TypeAlias
 
-from ptir.types import BF16, F16, F32, DType
+from ptir.types import BF16, DTYPES, F16, F32, DType
 
 EVERY: Final = 1 << 31
 """More outputs or blocks than there are: an array that has one entry for all of them."""
@@ -187,6 +187,8 @@ FLOATS: Final = {
     F16: SmallFloat(5, 10, 15),
     BF16: SmallFloat(8, 7, 127),
     F32: SmallFloat(8, 23, 127),
+    DTYPES["f8e4m3fn"]: SmallFloat(4, 3, 7, Top.NAN),
+    DTYPES["f8e5m2"]: SmallFloat(5, 2, 15),
 }
 """The readings of element types."""
 

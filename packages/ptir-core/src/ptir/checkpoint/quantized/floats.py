@@ -12,15 +12,12 @@ from ptir.checkpoint.quantized.fields import Fields
 from ptir.checkpoint.quantized.tensors import ModuleTensors, StoredWeight
 from ptir.params.source import Array
 from ptir.types import BF16, DTYPES, F16, F32, DType
-from ptir.weights.formats import E4M3, E5M2
-from ptir.weights.record import SmallFloat
+from ptir.weights.record import FLOATS
 from ptir.weights.words import BYTE
 
 HALVES: Final = (F16, BF16, F32)
-F8: Final[dict[DType, tuple[str, SmallFloat]]] = {
-    DTYPES["f8e4m3fn"]: ("e4m3", E4M3),
-    DTYPES["f8e5m2"]: ("e5m2", E5M2),
-}
+F8: Final = {DTYPES["f8e4m3fn"]: "e4m3", DTYPES["f8e5m2"]: "e5m2"}
+"""What formats of these types are called after."""
 
 
 def fp8(fields: Fields, tensors: ModuleTensors) -> StoredWeight:
@@ -47,7 +44,8 @@ def scaled_floats(
 ) -> StoredWeight:
     """8-bit floats times a scale; ``block`` says of how many outputs and inputs."""
     outputs, inputs = tensors.matrix("weight", *F8)
-    name, reading = F8[tensors.type("weight").dtype]
+    dtype = tensors.type("weight").dtype
+    name, reading = F8[dtype], FLOATS[dtype]
     if block is None:
         held, called = per_output(tensors, scale, outputs), f"fp8-{name}"
         by = records.shared(BYTE, inputs, inputs)

@@ -57,3 +57,8 @@ def looked_up(values: Sequence[Expr], code: Expr) -> Expr:
 def moved_up(value: Expr, by: int) -> Expr:
     """A number shifted to the left."""
     return value << by if by else value
+
+
+def moved(word: Expr, by: int) -> Expr:
+    """A word shifted to the left, to the right where ``by`` is negative."""
+    return moved_up(word, by) if by >= 0 else word >> -by

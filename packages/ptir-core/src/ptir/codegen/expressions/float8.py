@@ -32,29 +32,6 @@ def from_f8(x: Expr) -> Expr:
     return select(compare("eq", size, 0x7F), constant(F32, float("nan")), scaled)
 
 
-def float_of_byte(dtype: DType, word: Expr, begin: int) -> Expr:
-    """The f32 of the 8-bit float in a u32 from a bit on, by whole numbers of 32 bits.
-
-    Nothing is subnormal on the way, because languages may take that for 0: the number is the lesser
-    of two, each of which is right where it is, one for normal numbers and one for those below.
-    """
-    drop, raised = 23 - MANTISSA[dtype], 127 - BIAS[dtype]
-    size = _moved(word, drop - begin) & (0x7F << drop)
-    normal = size + (raised << 23)
-    least = constant(F32, 2.0 ** -(BIAS[dtype] - 1))
-    tiny = Apply(F32, "bits", size + ((raised + 1) << 23)) - least
-    found: Expr = Apply(U32, "min", normal, Apply(U32, "bits", tiny))
-    special = constant(U32, BEYOND[dtype] << drop)
-    kind = "eq" if dtype == E4M3 else "ge"
-    found = select(compare(kind, size, special), size | 0x7F800000, found)
-    return Apply(F32, "bits", found | (_moved(word, 24 - begin) & 0x80000000))
-
-
-def _moved(word: Expr, by: int) -> Expr:
-    """A word shifted to the left, to the right where ``by`` is negative."""
-    return word << by if by > 0 else word >> -by if by else word
-
-
 def to_f8(target: DType, x: Expr) -> Expr:
     """An f32 rounded to an 8-bit float, half to even; what is too large as ml_dtypes does."""
     bits = Apply(U32, "bits", x)

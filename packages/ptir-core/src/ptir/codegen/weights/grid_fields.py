@@ -17,6 +17,7 @@ from typing import Final, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from ptir.codegen.expressions.bits import moved
 from ptir.codegen.expressions.expr import Apply, Coordinate, Expr, Listed, constant
 from ptir.codegen.expressions.index import Index, axis
 from ptir.codegen.fusion.graph import Builder, Graph
@@ -101,9 +102,9 @@ class _Codes(NamedTuple):
     def bit(self, number: int, to: int) -> Expr:
         """Their bit of a number at bit ``to`` of each byte; what else is there does not count."""
         if number < BYTE:
-            return _moved(self.low, to - number)
+            return moved(self.low, to - number)
         assert self.high is not None
-        return _moved(self.high, to - (number - BYTE) - self.shift)
+        return moved(self.high, to - (number - BYTE) - self.shift)
 
 
 @dataclass(frozen=True)
@@ -230,10 +231,3 @@ def look_up_in_registers(graph: Graph, value: int, builder: Builder, most: int) 
 
 def _word(values: Iterable[int]) -> int:
     return int.from_bytes(bytes(values), "little")
-
-
-def _moved(word: Expr, by: int) -> Expr:
-    """A word shifted up, or down where ``by`` is negative."""
-    if not by:
-        return word
-    return word << by if by > 0 else word >> -by

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple, TypeAlias
 
-from ptir.codegen.expressions.bits import BIAS, FRACTION, looked_up
+from ptir.codegen.expressions.bits import BIAS, FRACTION, looked_up, moved
 from ptir.codegen.expressions.elementwise import cast
 from ptir.codegen.expressions.expr import (
     Apply,
@@ -23,16 +23,17 @@ from ptir.codegen.expressions.expr import (
     constant,
     walk,
 )
-from ptir.codegen.expressions.float8 import float_of_byte
 from ptir.codegen.expressions.index import ZERO, Index, axis
 from ptir.codegen.fusion.graph import Builder, Graph
 from ptir.codegen.fusion.renumber import Value
 from ptir.codegen.weights.computed_words import ComputedWords
 from ptir.codegen.weights.panels import LANES, Panels
 from ptir.codegen.weights.small_floats import looked_up_float
-from ptir.codegen.weights.word_bytes import from_table, in_places, moved, spread_nibbles
+from ptir.codegen.weights.values import small_float
+from ptir.codegen.weights.word_bytes import from_table, in_places, spread_nibbles
 from ptir.types import F32, I8, I32, U32, DType
 from ptir.weights import WeightFormat
+from ptir.weights.record import FLOATS
 from ptir.weights.tables import SIGN, Table, has_floats
 from ptir.weights.words import BYTE, ONES, TABLE_BITS, WORD, WordLayout, greatest, layout, repeated
 
@@ -207,7 +208,8 @@ class Quantized:
         if isinstance(self.table, DType):
             if self.permutes_bytes:
                 return looked_up_float(self.table, codes, byte)
-            return float_of_byte(self.table, codes, byte * BYTE)
+            code = moved(codes, -byte * BYTE) & greatest(BYTE)
+            return small_float(FLOATS[self.table], code, BYTE)
         assert self.table is not None
         code = moved(codes, -byte * BYTE)
         if not self.permutes_words:

@@ -11,10 +11,10 @@ from typing import Final
 
 import numpy as np
 
+from ptir.codegen.expressions.bits import moved
 from ptir.codegen.expressions.expr import Apply, Expr, Listed
 from ptir.codegen.expressions.index import axis
 from ptir.codegen.weights.panels import LANES
-from ptir.codegen.weights.word_bytes import moved
 from ptir.types import F32, U32, DType
 from ptir.weights.tables import entries
 from ptir.weights.words import BYTE, ONES, WORD

@@ -163,8 +163,10 @@ def _codebook(reading: Codebook, code: Expr, bits: int) -> Expr:
     return looked_up([constant(F32, value) for value in reading.values], code)
 
 
-def _small_float(reading: SmallFloat, code: Expr, bits: int) -> Expr:
-    """Exponent and fraction moved to where f32 has them.
+def small_float(reading: SmallFloat, code: Expr, bits: int) -> Expr:
+    """The f32 of a code: exponent and fraction moved to where f32 has them.
+
+    ``code`` is a u32 whose lowest ``bits`` bits are the number; those above are 0.
 
     Subnormal numbers are made as whole numbers of the least one: nothing is subnormal on the way.
     """
@@ -219,7 +221,7 @@ def _power(reading: PowerOfTwo, code: Expr, bits: int) -> Expr:
 READINGS: Final[dict[type, Callable[[Any, Expr, int], Expr]]] = {
     Integer: _integer,
     Codebook: _codebook,
-    SmallFloat: _small_float,
+    SmallFloat: small_float,
     PowerOfTwo: _power,
 }
 """What number a code stands for, by the kind of reading."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ptir.codegen.expressions.bits import moved
 from ptir.codegen.expressions.expr import Apply, Const, Expr, constant
 from ptir.types import U32
 from ptir.weights.words import BYTE, ONES, WORD, greatest, repeated
@@ -34,12 +35,6 @@ def _chosen(mask: Expr, low: Expr, high: Expr) -> Expr:
     else:
         differing = Apply(U32, "xor", low, high)
     return Apply(U32, "xor", low, Apply(U32, "and", differing, mask))
-
-
-def moved(word: Expr, by: int) -> Expr:
-    """A word shifted to the left, to the right where ``by`` is negative."""
-    op = "shift_left" if by > 0 else "shift_right"
-    return Apply(U32, op, word, constant(U32, abs(by))) if by else word
 
 
 def spread_nibbles(word: Expr) -> Expr:

@@ -30,7 +30,7 @@ from ptir_testsuite.corpus.sweeps import LETTERS
 from ptir_testsuite.oracles.composites import Found, by_formula
 from ptir_testsuite.oracles.floats import Array, doubles
 from ptir_testsuite.running.execute import Failed, Setting
-from ptir_testsuite.running.kinds.formulas import run_with_parameters, shares_of
+from ptir_testsuite.running.kinds.formulas import run_with_parameters, worst_share
 from ptir_testsuite.running.outcomes import Outcome, Row
 from ptir_testsuite.running.raised import told
 from ptir_testsuite.running.turns import in_turns
@@ -149,18 +149,9 @@ def _compared(form: _Form, item: CompositeCall, found: Array, expected: Found) -
         raise Failed(Outcome.MISMATCH, "compare", f"{item.id} {form.name}: {text}")
     if not found.size:
         return 0.0
-    share, error, bound = shares_of(found, expected)
-    worst = tuple(int(i) for i in np.unravel_index(int(share.argmax()), share.shape))
-    if share[worst] > 1:
-        text = (
-            f"{item.name} {dict(item.row[1])}, {form.name}: wrong in {int((share > 1).sum())} of"
-            f" {share.size} elements\n  worst element {list(worst)}: expected"
-            f" {expected.result[worst]:.9g}, got {found[worst]:.9g}; error {error[worst]:.3g},"
-            f" bound {bound[worst]:.3g}\n  operands {', '.join(map(str, item.row[0]))}"
-            f"\n  case {item.id}"
-        )
-        raise Failed(Outcome.MISMATCH, "compare", text)
-    return float(share[worst])
+    what = f"{item.name} {dict(item.row[1])}, {form.name}"
+    operands = ", ".join(map(str, item.row[0]))
+    return worst_share(found, expected, what, f"  operands {operands}\n  case {item.id}")
 
 
 def _run(form: _Form, item: CompositeCall, arrays: list[Array], setting: Setting) -> list[Any]:

@@ -12,7 +12,8 @@ from ptir.params.source import ArraySource
 from ptir.params.store import ParamStore
 from ptir_testsuite.oracles.composites import FIXED, Found
 from ptir_testsuite.oracles.floats import FORMATS, Array
-from ptir_testsuite.running.execute import Setting
+from ptir_testsuite.running.execute import Failed, Setting
+from ptir_testsuite.running.outcomes import Outcome
 
 
 def shares_of(found: Array, expected: Found) -> tuple[Array, Array, Array]:
@@ -25,6 +26,24 @@ def shares_of(found: Array, expected: Found) -> tuple[Array, Array, Array]:
     error = np.where(np.isnan(found) & np.isnan(expected.result), 0.0, error)
     share = np.where(error == 0, 0.0, error / bound)
     return np.where(np.isnan(share), np.inf, share), error, bound
+
+
+def worst_share(found: Array, expected: Found, what: str, behind: str) -> float:
+    """The worst error of elements, at least one, as a share of its bound.
+
+    Raises ``Failed`` beyond it, with ``what`` was computed in front and lines ``behind``.
+    """
+    with np.errstate(all="ignore"):
+        share, error, bound = shares_of(found, expected)
+    at = tuple(int(i) for i in np.unravel_index(int(share.argmax()), share.shape))
+    if share[at] > 1:
+        text = (
+            f"{what}: wrong in {int((share > 1).sum())} of {share.size} elements\n"
+            f"  worst element {list(at)}: expected {expected.result[at]:.9g}, got"
+            f" {found[at]:.9g}; error {error[at]:.3g}, bound {bound[at]:.3g}\n{behind}"
+        )
+        raise Failed(Outcome.MISMATCH, "compare", text)
+    return float(share[at])
 
 
 def run_with_parameters(program: Program, arrays: list[Array], setting: Setting) -> list[Any]:

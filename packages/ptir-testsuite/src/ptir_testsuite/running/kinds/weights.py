@@ -24,7 +24,7 @@ from ptir_testsuite.corpus.weights import OUTPUTS, WeightCall
 from ptir_testsuite.oracles.composites import Found
 from ptir_testsuite.oracles.floats import Array, doubles
 from ptir_testsuite.running.execute import Failed, Setting
-from ptir_testsuite.running.kinds.formulas import run_with_parameters, shares_of
+from ptir_testsuite.running.kinds.formulas import run_with_parameters, worst_share
 from ptir_testsuite.running.outcomes import Outcome, Row
 from ptir_testsuite.running.raised import told
 
@@ -88,18 +88,7 @@ def _judged(form: str, found: list[Any], item: WeightCall) -> float:
         worst = _first(rows, got) if got.shape == rows.shape else f": {list(got.shape)}"
         text = f"{item.call}, {form}: looked up weights are not those of the format{worst}"
         raise Failed(Outcome.MISMATCH, "compare", f"{text}\n  case {item.id}")
-    with np.errstate(all="ignore"):
-        share, error, bound = shares_of(doubles(found[0]), product)
-    at = tuple(int(i) for i in np.unravel_index(int(share.argmax()), share.shape))
-    if share[at] > 1:
-        text = (
-            f"{item.call}, {form}: wrong in {int((share > 1).sum())} of {share.size} elements\n"
-            f"  worst element {list(at)}: expected {product.result[at]:.9g}, got"
-            f" {doubles(found[0])[at]:.9g}; error {error[at]:.3g}, bound {bound[at]:.3g}"
-            f"\n  case {item.id}"
-        )
-        raise Failed(Outcome.MISMATCH, "compare", text)
-    return float(share[at])
+    return worst_share(doubles(found[0]), product, f"{item.call}, {form}", f"  case {item.id}")
 
 
 def _first(wanted: Array, got: Array) -> str:

@@ -96,8 +96,8 @@ def in_registers(linear: LinearT, context: EmitContext) -> LinearT:
     weight, dialect = linear.quantized, context.dialect
     if weight is None or weight.is_whole:
         return linear
-    weight = replace(weight, permutes_words=dialect.permutes_words)
-    weight = replace(weight, permutes_bytes=dialect.permutes_bytes)
+    words, bytes_ = dialect.permutes_words, dialect.permutes_bytes
+    weight = replace(weight, permutes_words=words, permutes_bytes=bytes_)
     return replace(linear, quantized=weight)
 
 
