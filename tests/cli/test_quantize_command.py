@@ -180,11 +180,22 @@ def test_formats_and_suffixes_are_known_in_any_case(tmp_path: Path, command: Com
     assert (tmp_path / "e.GGUF").is_file()
 
 
-@pytest.mark.parametrize("name", ["random:mixtral-tiny", "random:gpt_oss-tiny"])
-def test_a_folder_of_experts_is_refused(name: str, tmp_path: Path, command: Command) -> None:
-    """Others would load random ones: they look for them under names of their own."""
+def test_a_mixture_becomes_a_folder(tmp_path: Path, command: Command) -> None:
+    """All but what is looked up, chooses experts, or is the output."""
+    path = tmp_path / "q"
+    value = command("quantize", "random:mixtral-tiny", path, "--format", "int4", "--json").value
+    assert value["types"] == {"f32": 12, "ct-int4-g32": 3 * (4 + 3 * 5)}
+    run = command("run", path, "--tokens", "1,2,3", "-n", 4, "--temp", 0, "--json").value
+    assert len(run["token_ids"]) == 4
+
+
+@pytest.mark.parametrize("name", ["random:granitemoe-tiny", "random:gpt_oss-tiny"])
+def test_a_folder_of_experts_in_one_tensor_is_refused(
+    name: str, tmp_path: Path, command: Command
+) -> None:
+    """Others would load random ones."""
     done = command("quantize", name, tmp_path / "q", "--format", "int4")
-    assert done.code and "is a mixture of experts" in done.err
+    assert done.code == 4 and "stores all experts of a layer as one tensor" in done.err
     assert "write a GGUF file (--format q4_k_m)" in done.err and not (tmp_path / "q").exists()
 
 

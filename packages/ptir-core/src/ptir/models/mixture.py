@@ -21,6 +21,8 @@ from ptir.models.table import ModelDefinition, define_model
 from ptir.nn import ExpertLinear, Linear, Module
 from ptir.params.stacked import Stack
 
+ROUTERS: Final = ("mlp.gate.weight", "mlp.shared_expert_gate.weight")
+"""The ends of names of matrices that choose and weigh experts: others read them as floats alone."""
 PARTED: Final = "gate_up_parted"
 """The key of a configuration that says whether experts store gate and up each by itself, where
 their family stores both as one: so GGUF files have them."""

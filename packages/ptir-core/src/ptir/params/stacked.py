@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from ptir.errors import CheckpointError, short
@@ -51,27 +51,35 @@ def stacked(source: ParamSource, rules: Rules) -> ParamSource:
     of the parameter. Tensors of no rule stay. Raises ``CheckpointError`` for experts that are
     missing or differ.
     """
+    found = stored_names(source.names(), rules)
+    if not found:
+        return source
+    return StackedSource(
+        source,
+        {stack.name: stored for stack, stored in found.items()},
+        frozenset(one.name for one in found if one.turned),
+        {one.name: one.half for one in found if one.half is not None},
+    )
+
+
+def stored_names(names: Iterable[str], rules: Rules) -> dict[Stack, tuple[str, ...]]:
+    """The parameters that ``rules`` make of tensors called ``names``, and of which, by experts.
+
+    Raises ``CheckpointError`` for experts that are missing.
+    """
     found: defaultdict[Stack, dict[int, str]] = defaultdict(dict)
     patterns = [
         (_pattern(rule), (targets,) if isinstance(targets, Stack) else targets)
         for rule, targets in rules.items()
     ]
-    for name in source.names():
+    for name in names:
         for pattern, targets in patterns:
             match = pattern.fullmatch(name)
             for target in targets if match is not None else ():
                 parts = match.groupdict() if match is not None else {}
                 stack = target._replace(name=parts["before"] + target.name)
                 found[stack][int(parts.get("number") or 0)] = name
-    if not found:
-        return source
-    stacks = {stack.name: _complete(stack.name, held) for stack, held in found.items()}
-    return StackedSource(
-        source,
-        stacks,
-        frozenset(one.name for one in found if one.turned),
-        {one.name: one.half for one in found if one.half is not None},
-    )
+    return {stack: _complete(stack.name, held) for stack, held in found.items()}
 
 
 def _pattern(rule: str) -> re.Pattern[str]:

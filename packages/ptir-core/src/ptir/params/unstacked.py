@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
 from ptir.params.source import Array, Counters, ParamSource, lookup, rows_of
-from ptir.params.stacked import NUMBER, Rules, Stack
+from ptir.params.stacked import NUMBER, Rules, Stack, stacked
 from ptir.types import TensorType
 
 EXPERTS: Final = "experts."
@@ -35,11 +35,7 @@ def unstacked(source: ParamSource, rules: Rules, experts: int) -> ParamSource:
     together where the family stores them so. What a rule cuts in halves or turns is not put
     together again. Parameters of no rule stay; where no name changes, so does ``source``.
     """
-    ends = {
-        target.name: end
-        for end, target in rules.items()
-        if isinstance(target, Stack) and target.half is None and not target.turned
-    }
+    ends = _ends(rules)
     stored: dict[str, _Stored] = {}
     names = frozenset(source.names())
     gate, up, both = HALVES
@@ -66,14 +62,39 @@ def unstacked(source: ParamSource, rules: Rules, experts: int) -> ParamSource:
     return _Unstacked(source, stored, experts)
 
 
-def in_own_names(source: ParamSource, rules: Rules) -> Iterator[str]:
-    """The parameters of all experts at once that no other program knows by their names."""
-    targets = {
+def are_apart(rules: Rules) -> bool:
+    """Whether checkpoints of a family may have a tensor for each projection of each expert."""
+    ends = _ends(rules)
+    return all(NUMBER in ends.get(name, "") for name in _targets(rules))
+
+
+def apart(source: ParamSource, rules: Rules, experts: int) -> ParamSource:
+    """``source`` with such tensors, under the names of their family, however it has them."""
+    return unstacked(stacked(source, rules), rules, experts)
+
+
+def _ends(rules: Rules) -> dict[str, str]:
+    """The last ends of stored names, by those of parameters that are neither cut nor turned."""
+    return {
+        target.name: end
+        for end, target in rules.items()
+        if isinstance(target, Stack) and target.half is None and not target.turned
+    }
+
+
+def _targets(rules: Rules) -> set[str]:
+    """The ends of names of parameters that are all experts'."""
+    return {
         one.name
         for target in rules.values()
         for one in ((target,) if isinstance(target, Stack) else target)
         if EXPERTS in one.name
     }
+
+
+def in_own_names(source: ParamSource, rules: Rules) -> Iterator[str]:
+    """The parameters of all experts at once that no other program knows by their names."""
+    targets = _targets(rules)
     return (name for name in source.names() if _end(name, targets) is not None)
 
 

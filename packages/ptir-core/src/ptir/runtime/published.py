@@ -20,14 +20,21 @@ EXPERTS: Final = ("num_local_experts", "num_experts")
 """Keys that count experts."""
 
 
+def expert_count(checkpoint: Checkpoint) -> int | None:
+    """How many experts a layer has, as ``config.json`` or the family's defaults say."""
+    architecture = definition(str(checkpoint.config["model_type"]))
+    config = {**architecture.defaults, **architecture.prepare(checkpoint.config)}
+    found = (config[key] for key in EXPERTS if config.get(key) is not None)
+    return next(map(int, found), None)
+
+
 def _with_experts(checkpoint: Checkpoint) -> Checkpoint:
     """A mixture whose experts have the names of their family; warns where they keep their own."""
     architecture = definition(str(checkpoint.config["model_type"]))
-    config = {**architecture.defaults, **checkpoint.config}
-    experts = next((config[key] for key in EXPERTS if key in config), None)
+    config, experts = dict(checkpoint.config), expert_count(checkpoint)
     if not architecture.stacked or experts is None:
         return checkpoint
-    source = unstacked(checkpoint.source, architecture.stacked, int(experts))
+    source = unstacked(checkpoint.source, architecture.stacked, experts)
     if kept := next(in_own_names(source, architecture.stacked), None):
         warnings.warn(
             f"{checkpoint.path}: its experts are written under names that ptir reads and others do"

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -66,8 +67,11 @@ class PackedSource(PartedSource):
         return {WORDS: words.view(np.int32), "scale": scale, "shape": shape}
 
 
-def packed_config(format: WeightFormat) -> Mapping[str, Any]:
-    """The ``quantization_config`` of a folder whose linear modules but the output are packed."""
+def packed_config(format: WeightFormat, floats: Iterable[str] = ()) -> Mapping[str, Any]:
+    """The ``quantization_config`` of a folder whose linear modules but the output are packed.
+
+    Modules whose names end in one of ``floats`` are not packed either.
+    """
     weights = {
         "num_bits": format.bits,
         "type": "int",
@@ -82,5 +86,5 @@ def packed_config(format: WeightFormat) -> Mapping[str, Any]:
         "format": "pack-quantized",
         "quantization_status": "compressed",
         "config_groups": {"group_0": group},
-        "ignore": ["lm_head"],
+        "ignore": ["lm_head", *(f"re:.*{re.escape(end)}$" for end in floats)],
     }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import NamedTuple
 
-from ptir.params.source import Array, Counters, ParamSource
+from ptir.params.source import Array, Counters, ParamSource, rows_of
 from ptir.types import F32, TensorType
 
 
@@ -52,18 +52,29 @@ class ScaledSource:
 
     def read(self, name: str) -> Array:
         """The values, in f32 where they are others: products in f64, rounded once, then cut."""
-        values = self._source.read(name)
-        if self._changes(name):
-            wide = values.astype("f8")
-            for factors, axis, plus in self._factors.get(name, ()):
-                shape = [1] * wide.ndim
-                shape[axis] = -1
-                wide = (wide + plus) * factors.reshape(shape) - plus
-            values = self._cut(name, wide.astype("f4"))
+        values = self._changed(name, self._source.read(name), slice(None))
         self.counters.record(name, values.nbytes)
         return values
 
-    def _cut(self, name: str, values: Array) -> Array:
+    def read_rows(self, name: str, first: int, end: int) -> Array:
+        """The same of places of the first axis, which must be outputs of what is clipped."""
+        values = self._changed(name, rows_of(self._source, name, first, end), slice(first, end))
+        self.counters.record(name, values.nbytes)
+        return values
+
+    def _changed(self, name: str, values: Array, some: slice) -> Array:
+        """Values of some places of the first axis."""
+        if not self._changes(name):
+            return values
+        wide = values.astype("f8")
+        for factors, axis, plus in self._factors.get(name, ()):
+            shape = [1] * wide.ndim
+            shape[axis] = -1
+            own = factors if axis else factors[some]
+            wide = (wide + plus) * own.reshape(shape) - plus
+        return self._cut(name, wide.astype("f4"), some)
+
+    def _cut(self, name: str, values: Array, some: slice) -> Array:
         if name not in self._shares:
             return values
         import numpy as np
@@ -71,6 +82,8 @@ class ScaledSource:
         from ptir.weights.awq import clipped
 
         shares, axis = self._shares[name]
+        if axis:
+            shares = shares[some]
         rows = clipped(np.moveaxis(values, axis, -1), shares)
         return np.ascontiguousarray(np.moveaxis(rows, -1, axis))
 
