@@ -151,5 +151,7 @@ def harmony(writer: gguf.GGUFWriter) -> None:
 
 def test_what_only_ends_a_part_of_an_answer_ends_no_text(tmp_path: Path) -> None:
     """Whatever a key says: the tokenizer's rule, by names, is llama.cpp's."""
-    model = ptir.load_model(demo_file(tmp_path, harmony), backend=REF)
-    assert model.eos_ids == (END, 1022, 1023)
+    path = demo_file(tmp_path, harmony)
+    assert ptir.load_model(path, backend=REF).eos_ids == (END, 1022, 1023)
+    model = ptir.load_model(path, backend=REF)
+    assert model.encode("Once") and model.eos_ids == (END, 1022, 1023), "of a built tokenizer"

@@ -22,12 +22,14 @@ BESIDE: Final = "put the model's tokenizer.json beside the file"
 class LoadedTokenizer:
     """A tokenizer; or why there is none, if that is known.
 
-    ``special`` are the tokens that a GGUF file gives a use: ``bos_token`` and so on.
+    ``special`` are the tokens that a GGUF file gives a use, ``bos_token`` and so on, and ``ends``
+    the ids of those that end a text.
     """
 
     tokenizer: Tokenizer | None = None
     lack: str = ""
     special: Mapping[str, str] = field(default_factory=dict)
+    ends: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -53,7 +55,7 @@ class CheckpointText:
         try:
             found = tokenizer_of(held.vocabulary.plain())
             named = {f"{use}_token": found.tokenizer.token(n) for use, n in found.special.items()}
-            return LoadedTokenizer(found.tokenizer, special=named)
+            return LoadedTokenizer(found.tokenizer, special=named, ends=found.ends)
         except CheckpointError as error:
             if held.beside is None:
                 why = f"the one in its file cannot be used ({error}): {BESIDE}"
@@ -75,6 +77,8 @@ class CheckpointText:
         held = self.checkpoint.tokenizer
         if not isinstance(held, DescribedTokenizer):
             return ()
+        if "loaded" in vars(self) and self.loaded.ends:
+            return tuple(sorted(self.loaded.ends))
         from ptir.text.gguf_tokenizer import ends_of
 
         try:

@@ -103,10 +103,16 @@ class Strings(Sequence[str]):
 
     def __iter__(self) -> Iterator[str]:
         self.check_there()
-        begin = self._first
-        for at, end in enumerate(self._ends):
-            yield self._text(at, begin + 8, end)
-            begin = end
+        import numpy as np
+
+        ends = np.frombuffer(self._ends, np.uint64) - np.uint64(self._first)
+        begins = np.append(0, ends[:-1].astype(np.int64)) + 8
+        raw = self._buffer[self._first : self._ends[-1] if self._ends else self._first]
+        try:  # in one go: vocabularies have 10^5 strings and more
+            places = zip(begins.tolist(), ends.tolist(), strict=False)
+            return iter([raw[begin:end].decode() for begin, end in places])
+        except UnicodeDecodeError:  # one by one, up to the one that is named
+            return (self[at] for at in range(len(self)))
 
     def __repr__(self) -> str:
         return f"<{len(self)} strings of {self._where}>"
@@ -192,12 +198,12 @@ class Cursor:
         first = at = self.at
         size = self.size
         last = size - 8
-        unpack, ends = _U64.unpack_from, array("Q")
+        unpack, buffer, ends = _U64.unpack_from, self.buffer, array("Q")
         for _ in range(count):
             if at > last:
                 break
-            at += 8 + unpack(self.buffer, at)[0]
-            ends.append(min(at, size + 1))
+            at += 8 + unpack(buffer, at)[0]
+            ends.append(at if at <= size else size + 1)
         if len(ends) < count or at > size:
             place = len(ends) - (at > size)
             last_byte = f"the {size} bytes that a header may have"

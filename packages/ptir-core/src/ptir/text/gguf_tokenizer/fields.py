@@ -44,9 +44,10 @@ def texts(metadata: Metadata, key: str) -> list[str] | None:
     values = sequence(metadata, key)
     if values is None:
         return None
-    found = [
-        one if type(one) is str else _decoded(f"{key}[{i}]", one) for i, one in enumerate(values)
-    ]
+    if {*map(type, values)} <= {str}:
+        found = list(values)
+    else:
+        found = [_decoded(f"{key}[{i}]", one) for i, one in enumerate(values)]
     try:
         "".join(found).encode("utf-8")
     except UnicodeEncodeError:
@@ -60,7 +61,9 @@ def integers(metadata: Metadata, key: str) -> list[int] | None:
     values = sequence(metadata, key)
     if values is None:
         return None
-    return [one if type(one) is int else _index(f"{key}[{i}]", one) for i, one in enumerate(values)]
+    if {*map(type, values)} <= {int}:
+        return list(values)
+    return [_index(f"{key}[{i}]", one) for i, one in enumerate(values)]
 
 
 def numbers(metadata: Metadata, key: str) -> list[float] | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from graphlib import CycleError, TopologicalSorter
+from itertools import chain
 from typing import Final
 
 from ptir.errors import CheckpointError, short
@@ -41,19 +42,27 @@ def listed_merges(metadata: Metadata, vocabulary: Vocabulary, model: str) -> lis
         raise CheckpointError(
             f"{MERGES}: missing; a tokenizer of {model!r} is made of merges; {AGAIN}"
         )
-    merges: dict[Merge, int] = {}
-    for index, line in enumerate(lines):
-        merge = _pair(line)
-        wrong = _wrong(merge, vocabulary, merges)
-        if wrong:
-            raise CheckpointError(f"{MERGES}[{index}]: {short(line)}: {wrong}; {AGAIN}")
-        merges[merge] = index
-    return list(merges)
+    merges = [*map(_pair, lines)]
+    whole = map("".join, merges)
+    known = all(map(vocabulary.ids.__contains__, chain(whole, *merges)))
+    if not known or len({*merges}) < len(merges):
+        _refuse_first(lines, merges, vocabulary)
+    return merges
 
 
 def _pair(line: str) -> Merge:
     at = line.find(" ", 1)
     return (line[:at], line[at + 1 :]) if at > 0 else (line, "")
+
+
+def _refuse_first(lines: Sequence[str], merges: Sequence[Merge], vocabulary: Vocabulary) -> None:
+    """Raise ``CheckpointError`` for the first merge that must not be."""
+    before: dict[Merge, int] = {}
+    for index, (line, merge) in enumerate(zip(lines, merges, strict=True)):
+        wrong = _wrong(merge, vocabulary, before)
+        if wrong:
+            raise CheckpointError(f"{MERGES}[{index}]: {short(line)}: {wrong}; {AGAIN}")
+        before[merge] = index
 
 
 def _wrong(merge: Merge, vocabulary: Vocabulary, before: dict[Merge, int]) -> str:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from functools import cached_property
+from itertools import chain
 from typing import Final
 
 from ptir.errors import CheckpointError, short
@@ -54,7 +57,15 @@ class Vocabulary:
 
     def of_type(self, *types: TokenType) -> list[int]:
         """The ids of the tokens of these types, ascending."""
-        return [index for index, found in enumerate(self.types) if found in types]
+        return sorted(chain.from_iterable(self._by_type.get(one, ()) for one in types))
+
+    @cached_property
+    def _by_type(self) -> Mapping[TokenType, list[int]]:
+        """The ids of the tokens of each type, ascending."""
+        found: dict[TokenType, list[int]] = defaultdict(list)
+        for index, one in enumerate(self.types):
+            found[one].append(index)
+        return found
 
 
 def read_vocabulary(metadata: Metadata) -> Vocabulary:
@@ -66,10 +77,11 @@ def read_vocabulary(metadata: Metadata) -> Vocabulary:
     tokens = texts(metadata, TOKENS)
     if not tokens:
         raise CheckpointError(f"{TOKENS}: there are none, so text has no ids; {AGAIN}")
-    tokens = [token or f"[EMPTY_{index}]" for index, token in enumerate(tokens)]
+    if "" in tokens:
+        tokens = [token or f"[EMPTY_{index}]" for index, token in enumerate(tokens)]
     if max(map(len, tokens)) > LONGEST:
         raise CheckpointError(_long(tokens))
-    ids = {token: index for index, token in enumerate(tokens)}
+    ids = dict(zip(tokens, range(len(tokens)), strict=True))
     if len(ids) < len(tokens):
         raise CheckpointError(_twice(tokens))
     return Vocabulary(tokens, _types(metadata, len(tokens)), ids)
@@ -106,10 +118,11 @@ def _types(metadata: Metadata, count: int) -> list[TokenType]:
         return [TokenType.NORMAL] * count
     of_length(TYPES, found, count)
     known = {int(one): one for one in TokenType}
-    for index, one in enumerate(found):
-        if one not in known:
-            raise CheckpointError(
-                f"{TYPES}[{index}]: {short(one)} is no type of tokens; they are 0 to"
-                f" {max(known)}; {AGAIN}"
-            )
-    return [known[one] for one in found]
+    try:
+        return [*map(known.__getitem__, found)]
+    except KeyError as error:
+        (wrong,) = error.args
+        raise CheckpointError(
+            f"{TYPES}[{found.index(wrong)}]: {short(wrong)} is no type of tokens; they are 0 to"
+            f" {max(known)}; {AGAIN}"
+        ) from None
