@@ -10,11 +10,13 @@ import pytest
 
 sys.path.append(str(Path(__file__).parent.parent / "weights"))
 
-from format_products import check_products_with_ones
+from format_products import check_products_with_ones, launches_of_joined
 
 from ptir.backend.contract import Target
 from ptir.capture.plan import PLANS
 from ptir.codegen.weights.quantized import Quantized
+from ptir.weights import FORMATS as EVERY
+from ptir.weights.affine_form import affine_form
 
 FORMATS = ["Q4_0", "Q4_1", "Q4_K", "Q6_K", "IQ4_XS", "nf4", "f8e4m3", "f8e5m2"]
 
@@ -48,3 +50,9 @@ def test_floats_are_computed_where_registers_are_not_permuted(
     PLANS.clear()
     check_products_with_ones(c, name, 48)
     PLANS.clear()
+
+
+@pytest.mark.parametrize("name", [name for name, one in EVERY.items() if affine_form(one)])
+def test_weights_joined_for_one_product_are_read_as_they_are_held(c: Target, name: str) -> None:
+    """No kernel in front makes words or floats of them, for every token anew."""
+    assert launches_of_joined(c, name, 48) == 1

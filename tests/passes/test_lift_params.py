@@ -126,6 +126,18 @@ def test_view_of_a_parameter_stays_where_it_costs_nothing(context: PassContext) 
     assert ops(after) == ["add"]
 
 
+def test_what_is_reshaped_is_derived_and_reshaped_where_it_is_read(context: PassContext) -> None:
+    """Backends know weights by their shapes: joined words of digits are packed as others are."""
+    x, v, w = sources(spec("f32", 4, 2, 2), spec("f32", 2, 4), spec("f32", 2, 4))
+    joined = OPS["concat"](v, w, axis=0)
+    twice = OPS["add"](x, OPS["reshape"](joined, shape=(4, 2, 2)))
+    after = lifted(program([twice], [x, v, w], "12"), context)
+    assert ops(after) == ["reshape", "add"]
+    (name,) = derived(after)
+    types = dict(zip([port.name for port in after.ports], after.inputs, strict=True))
+    assert types[name] == spec("f32", 4, 4)
+
+
 def test_equal_derivations_share_one_port(context: PassContext) -> None:
     x, w = sources(F, F)
     outputs = [OPS["add"](x, OPS["floor"](w)), OPS["mul"](x, OPS["floor"](w))]

@@ -9,9 +9,17 @@ import numpy as np
 from opencl_runs import with_parameters
 from weight_arrays import Array, as_written, random_arrays
 
+import ptir.functional as F
 from ptir.backend.contract import Target
 from ptir.capture import call
+from ptir.capture.creation import parameter
+from ptir.capture.jit import record
+from ptir.capture.plan import plan_for
+from ptir.codegen.launching.launches import KernelProgram
+from ptir.params.source import ArraySource
+from ptir.params.store import ParamStore
 from ptir.runtime.held import in_words
+from ptir.types import spec
 from ptir.weights import FORMATS
 from ptir.weights.affine_arrays import affine_arrays
 from ptir.weights.affine_form import AffineForm, affine_form
@@ -66,3 +74,24 @@ def check_products_with_ones(target: Target, name: str, outputs: int) -> None:
     for chosen in (slice(None), *(slice(k, k + 1) for k in taken)):
         found = product(target, name, outputs, rows[chosen]) + np.float32(0)
         np.testing.assert_array_equal(found.view(np.uint32), wanted[chosen].view(np.uint32))
+
+
+def launches_of_joined(target: Target, name: str, outputs: int) -> int:
+    """Launches of a row times two weights joined, as products of the same rows are."""
+    form, across = form_of(name), INPUTS // FORMATS[name].block
+    arrays = random_arrays(FORMATS[name], outputs, across, np.random.default_rng(7))
+    held = affine_arrays(form, arrays)
+    parts = {f"{number}.{part}": array for number in range(2) for part, array in held.items()}
+    store = ParamStore(ArraySource(parts), target)
+
+    def body(x: Any) -> Any:
+        weights = [
+            in_words(form, 1, {part: parameter(store, f"{number}.{part}") for part in held})
+            for number in range(2)
+        ]
+        return F.linear(x, F.concat_weights(weights, axis=0), layout="oi")
+
+    captured, _ = record(body, [spec("f32", 1, INPUTS)], ["x"])
+    executable = plan_for(captured.program, target).executable
+    assert isinstance(executable, KernelProgram)
+    return len(executable.steps)

@@ -131,7 +131,9 @@ class _Plan:
     def _is_candidate(self, ref: Ref) -> bool:
         if ref.node.serial not in self._liftable or ref.key in self._banned:
             return False
-        return bool(self._leaves(ref)) and not self._is_view(ref)
+        # what is reshaped is derived: backends know weights, and pack them, by their shapes
+        seen_as = ref.node.op == "reshape" or self._is_view(ref)
+        return bool(self._leaves(ref)) and not seen_as
 
     def _is_view(self, ref: Ref) -> bool:
         """Whether ``ref`` is a parameter seen through nothing but views."""
