@@ -317,6 +317,14 @@ def test_a_string_that_is_no_text_is_named_when_it_is_asked_for(tmp_path: Path) 
             ask()
 
 
+def test_strings_are_those_that_are_there(tmp_path: Path) -> None:
+    said = {"none": (), "some": ("a", "", "\u0120na\u00efve"), "one": ("",)}
+    pairs = [pair(key, ARRAY, items(STRING, words)) for key, words in said.items()]
+    found = opened(tmp_path / "x", gguf(pairs)).metadata
+    for key, words in said.items():
+        assert [*found[key]] == [*words] == [found[key][n] for n in range(len(words))], key
+
+
 def test_mutated_headers_open_or_are_refused_and_take_no_memory_or_time(tmp_path: Path) -> None:
     """More of them: ``python tests/checkpoint/test_checkpoint_gguf_header.py 100000``."""
     count = fuzz(tmp_path / "x.gguf", int(os.environ.get("PTIR_SLICE", "0")), 1500)
