@@ -24,6 +24,8 @@ READ = 1 << 29
 """Bytes that the host's threads read together: more than caches hold."""
 LEAST = 1 << 25
 """Bytes that one thread reads at least."""
+AGAIN = 1 << 26
+"""Bytes that a thread reads of what caches hold, before time is taken."""
 REPEATS = 4
 
 
@@ -83,6 +85,35 @@ class HostProbe:
                 pass
 
         return self._each * len(self._parts) / shortest(read)
+
+
+class CacheProbe:
+    """Reads the same few bytes again and again, each of several threads its own part of them."""
+
+    def __init__(self, threads: int, nbytes: int) -> None:
+        import numpy as np
+
+        self._parts = [np.ones(nbytes // threads // 4, np.float32) for _ in range(threads)]
+        self._each = self._parts[0].nbytes
+        self._again = max(1, AGAIN // self._each)
+        self.kind = f"{threads} threads reading {self._each / 1e6:.1f} MB each, again and again"
+
+    def bandwidth(self) -> float:
+        """The best of several runs."""
+        import numpy as np
+
+        def read(part: object) -> None:
+            for _ in range(self._again):
+                np.max(part)  # type: ignore[call-overload]
+
+        with ThreadPoolExecutor(len(self._parts)) as pool:
+
+            def run() -> None:
+                for _ in pool.map(read, self._parts):
+                    pass
+
+            seconds = shortest(run)
+        return self._each * self._again * len(self._parts) / seconds
 
 
 class DeviceProbe:

@@ -76,11 +76,12 @@ class GenerationBench(Bench):
         """Tokens per second of decoding as ``ptir list`` estimates them, with what was probed."""
         from ptir.cli.estimates import basis_of
         from ptir.cli.kept_bandwidth import keep
-        from ptir.runtime.catalog import token_bytes
+        from ptir.runtime.catalog import layer_count, token_bytes
 
         kept = keep(self._model.target, max(self._bandwidths), self._probe.kind)
         read = token_bytes(self._model.checkpoint, formats.dtype, formats.quant)
-        return basis_of(self._model.target, kept).speed(read)
+        layers = layer_count(self._model.checkpoint)
+        return basis_of(self._model.target, kept, again=True).speed(read, layers)
 
     def weight_bytes(self, count: int) -> int:
         """Bytes of weights that a step of ``decode(count)`` reads: all, where nobody can tell."""

@@ -10,11 +10,18 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from ptir.backend.record_file import RecordFile
-from ptir.cli.bandwidth import is_host, probe_of
+from ptir.cli.bandwidth import CacheProbe, is_host, probe_of
 from ptir.params.processors import usable_processors
 
 if TYPE_CHECKING:
     from ptir.backend.contract import Target
+
+
+CACHED: Final = tuple(1 << power for power in range(20, 27))
+"""Bytes that are read again and again: from what any cache holds to what none does."""
+LEAST: Final = 1 << 18
+"""Bytes that a thread reads at least: fewer take no longer than starting to read."""
+cache_probe = CacheProbe
 
 
 @dataclass(frozen=True)
@@ -55,6 +62,30 @@ def keep(target: Target, bytes_per_second: float, kind: str) -> float:
     kept[key] = Measured(bytes_per_second, kind)
     BANDWIDTHS.write(kept)
     return bytes_per_second
+
+
+def cache_bandwidths(target: Target, *, again: bool = False) -> dict[int, float]:
+    """Bytes per second at which processors read so many bytes again and again, by these.
+
+    None are known of devices, and where threads would have too few of them. Measured once and
+    kept, as memory's is; ``again`` measures anew, and the greater is kept.
+    """
+    if not is_host(target):
+        return {}
+    threads = usable_processors()
+    sizes = [size for size in CACHED if size // threads >= LEAST]
+    known, found = BANDWIDTHS.read(), dict[int, float]()
+    for size in sizes:
+        key = f"{machine(target)}, {size} bytes again"
+        if again or key not in known:
+            probe = cache_probe(threads, size)
+            measured = Measured(probe.bandwidth(), probe.kind)
+            old = known.get(key, measured)
+            known[key] = max(measured, old, key=lambda one: one.bytes_per_second)
+        found[size] = known[key].bytes_per_second
+    if found:
+        BANDWIDTHS.write(known)
+    return found
 
 
 def machine(target: Target) -> str:

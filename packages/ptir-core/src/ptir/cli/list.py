@@ -1,8 +1,9 @@
 """``ptir list``: the models on this machine, whether they run, and how fast they should decode.
 
 The estimate is made of the bandwidth of memory (``cli.kept_bandwidth``), what the backend reaches
-of it (``runtime.catalog.REACHED``) and the bytes of weights that a token reads. Headers alone are
-read, and what cannot be opened is a line with its reason.
+of it (``runtime.catalog.REACHED``) and the bytes of weights that a token reads; of models that fit
+the processor's caches also of the caches' bandwidth and what a step takes beside (``IN_CACHES``).
+Headers alone are read, and what cannot be opened is a line with its reason.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ def command(common: CommonOptions, folders: tuple[Path, ...]) -> None:
 
     The first column is what commands take as MODEL, the third how most weights are stored, as
     their file says. The speed of decoding is estimated: what the backend reaches of the bandwidth
-    of memory, measured once, over the bytes of weights that a token reads.
+    of memory and caches, measured once, over the bytes of weights that a token reads.
     """
     with session(common):
         from ptir.cli.estimates import Basis, chosen_basis
@@ -51,9 +52,15 @@ def command(common: CommonOptions, folders: tuple[Path, ...]) -> None:
     if basis.bandwidth is not None:
         speed = f"{basis.bandwidth / 1e9:.1f} GB/s"
         show.note(
-            f"tok/s: estimated for {basis.backend} from a bandwidth of {speed}; models that fit the"
-            " processor's caches wait for other things, and are slower"
+            f"tok/s: estimated for {basis.backend} from a bandwidth of {speed}{_beside(basis)}"
         )
+
+
+def _beside(basis: Basis) -> str:
+    """What is said of models that fit the processor's caches."""
+    if not basis.caches:
+        return "; models that fit the processor's caches wait for other things"
+    return f", of caches up to {max(basis.caches.values()) / 1e9:.0f} GB/s"
 
 
 def _record(entry: Entry, basis: Basis) -> dict[str, Any]:
@@ -67,11 +74,11 @@ def _record(entry: Entry, basis: Basis) -> dict[str, Any]:
         "runs": not entry.problem,
         "problem": entry.problem,
         "bytes_per_token": sum(entry.token_bytes.values()) or None,
-        "estimated_tokens_per_second": basis.speed(entry.token_bytes),
+        "estimated_tokens_per_second": basis.speed(entry.token_bytes, entry.layers),
     }
 
 
 def _row(entry: Entry, basis: Basis) -> tuple[str, ...]:
-    speed = basis.speed(entry.token_bytes)
+    speed = basis.speed(entry.token_bytes, entry.layers)
     shown = "" if speed is None else f"{speed:.3g}" if speed < 100 else f"{speed:.0f}"
     return entry.name, entry.family, entry.format, units.size(entry.nbytes), shown, entry.reason

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import Final
+from typing import Final, NamedTuple
 
 from ptir.checkpoint import Checkpoint, open_checkpoint
 from ptir.checkpoint.folder import CONFIG
@@ -18,10 +18,12 @@ from ptir.checkpoint.gguf.source import GgufSource
 from ptir.checkpoint.gguf.splits import ARCHITECTURE
 from ptir.checkpoint.json_text import read_json_object
 from ptir.errors import PtirError
+from ptir.models import definition
 from ptir.params.source import SizedSource, stored_formats
 from ptir.params.storage import AUTO, storage_rule
 from ptir.runtime.held import held_parameters
 from ptir.runtime.load import described_weights
+from ptir.runtime.published import expert_share
 from ptir.runtime.specs import DEMO, data_folder
 from ptir.stores import Found, distinct, found_models, models_under, typed_names
 
@@ -36,6 +38,35 @@ memory's bandwidth at which decoding reads them.
 
 Between what they reached on three machines and on one, docs/results/performance.md.
 """
+
+
+@dataclass(frozen=True)
+class InCaches:
+    """What decoding waits for where the weights of a step fit the processor's caches.
+
+    ``reached`` is as in ``REACHED``, of the caches' bandwidth; a step takes ``step`` seconds, and
+    ``layer`` seconds for each layer, beside reading weights.
+    """
+
+    reached: Mapping[int, float]
+    step: float
+    layer: float
+
+
+IN_CACHES: Final[Mapping[str, InCaches]] = {
+    "c": InCaches({32: 0.84, 16: 0.32, 8: 0.44, 4: 0.31}, step=14e-6, layer=3.6e-6),
+}
+"""By backend; fitted to 33 models on two cores of Zen 5, docs/results/performance.md."""
+
+
+class Small(NamedTuple):
+    """The caches' bandwidth in bytes per second for what a model reads, and how its steps wait."""
+
+    bandwidth: float
+    waits: InCaches
+    layers: int
+
+
 NO_FILE: Final = re.compile(r"^is no \w+( file)? but ")
 """What stands before what a file is that is no model."""
 NEAREST: Final = re.compile(r" \(nearest: [^)]*\)")
@@ -52,7 +83,7 @@ class Entry:
     are stored, as its headers say and whatever it is called, ``nbytes`` what its files take.
     ``token_bytes`` are read for a token with the defaults of ``load_model``, by the bits that
     weights are held in; there are none for a model that generates nothing, and where ``problem``
-    says why it does not run.
+    says why it does not run. ``layers`` is how many layers a token goes through.
     """
 
     name: str
@@ -63,6 +94,7 @@ class Entry:
     nbytes: int
     token_bytes: Mapping[int, int]
     problem: str
+    layers: int = 0
 
     @property
     def reason(self) -> str:
@@ -95,8 +127,10 @@ def entry_of(found: Found, name: str) -> Entry:
         format: str = "",
         token: Mapping[int, int] = MappingProxyType({}),
         problem: str = "",
+        layers: int = 0,
     ) -> Entry:
-        return Entry(name, found.store, found.path, family, format, nbytes, token, problem)
+        where = found.store, found.path
+        return Entry(name, *where, family, format, nbytes, token, problem, layers)
 
     if found.companion or found.problem:
         return entry(*_headed(found.path), problem=found.companion or found.problem)
@@ -108,7 +142,7 @@ def entry_of(found: Found, name: str) -> Entry:
     format = ""
     try:
         format = stored_as(checkpoint)
-        return entry(family, format, token_bytes(checkpoint))
+        return entry(family, format, token_bytes(checkpoint), layers=layer_count(checkpoint))
     except Exception as error:  # noqa: BLE001
         return entry(family, format, problem=_said(error))
 
@@ -118,29 +152,50 @@ def token_bytes(
 ) -> dict[int, int]:
     """Bytes of parameters that decoding a token reads, by the bits that ``load_model`` holds.
 
-    A model that generates nothing reads none.
+    A model that generates nothing reads none; of experts those that work for a token are read.
     Raises ``CheckpointError`` for a model that does not open, and ``QuantizationError``.
     """
     read = described_weights(checkpoint)
     if "generate" not in read.architecture.capabilities:
         return {}
     held = held_parameters(read.module, read.source, quant, str(checkpoint.path))
-    return held.token_bytes(read.module, storage_rule(dtype))
+    return held.token_bytes(read.module, storage_rule(dtype), expert_share(checkpoint))
+
+
+def layer_count(checkpoint: Checkpoint) -> int:
+    """How many layers a model has, as its ``config.json`` says; 0 where it does not."""
+    architecture = definition(str(checkpoint.config["model_type"]))
+    config = {**architecture.defaults, **architecture.prepare(checkpoint.config)}
+    return sum(int(config.get(key) or 0) for key in architecture.layers)
 
 
 def estimated_speed(
-    token_bytes: Mapping[int, int], bandwidth: float, reached: Mapping[int, float]
+    token_bytes: Mapping[int, int],
+    bandwidth: float,
+    reached: Mapping[int, float],
+    small: Small | None = None,
 ) -> float:
     """Tokens per second of decoding, where memory has a ``bandwidth`` in bytes per second.
 
     ``reached`` is a backend's row of ``REACHED``. For weights of other bits the share is that of
-    the next wider ones.
+    the next wider ones. A ``small`` model is read at the speed of caches, where that is greater,
+    and its steps wait for more than weights.
     """
 
-    def reached_by(bits: int) -> float:
-        return reached[min((width for width in reached if width >= bits), default=max(reached))]
+    def seconds(bits: int, nbytes: int) -> float:
+        speed = bandwidth * _share(reached, bits)
+        if small is not None:
+            speed = max(speed, small.bandwidth * _share(small.waits.reached, bits))
+        return nbytes / speed
 
-    return bandwidth / sum(nbytes / reached_by(bits) for bits, nbytes in token_bytes.items())
+    step = sum(seconds(bits, nbytes) for bits, nbytes in token_bytes.items())
+    if small is not None:
+        step += small.waits.step + small.waits.layer * small.layers
+    return 1 / step
+
+
+def _share(reached: Mapping[int, float], bits: int) -> float:
+    return reached[min((width for width in reached if width >= bits), default=max(reached))]
 
 
 def stored_as(checkpoint: Checkpoint) -> str:

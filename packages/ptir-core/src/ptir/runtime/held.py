@@ -20,6 +20,7 @@ from ptir.params.quantized import QuantizedSource, quantization, quantized_names
 from ptir.params.source import BlockSource, ParamSource, stored_formats
 from ptir.params.storage import STORAGE, TypeRule
 from ptir.params.store import ParamStore
+from ptir.params.unstacked import EXPERTS
 from ptir.types import F32, I32, DType, TensorType
 from ptir.types import dtype as dtype_named
 
@@ -54,16 +55,17 @@ class HeldParameters:
             return sum(self.source.type(part).nbytes for part in self.parts[name])
         return types(self.source.type(name)).nbytes
 
-    def token_bytes(self, module: Any, types: TypeRule) -> dict[int, int]:
+    def token_bytes(self, module: Any, types: TypeRule, working: float = 1.0) -> dict[int, int]:
         """Bytes that the decoding of a token reads, by the bits that weights are held in.
 
-        It reads all but tables that one row is taken of.
+        It reads all but tables that one row is taken of, and of experts those ``working`` of all.
         """
         tables = module.block_weights().keys() - module.weights().keys()
         found: Counter[int] = Counter()
         for name in module.parameters().keys() - tables:
             bits = self.bits.get(name) or types(self.source.type(name)).dtype.bits
-            found[bits] += self.nbytes(name, types)
+            nbytes = self.nbytes(name, types)
+            found[bits] += int(nbytes * working) if EXPERTS in name else nbytes
         return dict(sorted(found.items()))
 
 

@@ -18,6 +18,8 @@ from ptir.runtime.gguf_linear import as_published
 
 EXPERTS: Final = ("num_local_experts", "num_experts")
 """Keys that count experts."""
+CHOSEN: Final = ("num_experts_per_tok", "top_k_experts")
+"""Keys that count those that work for a token."""
 
 
 def expert_count(checkpoint: Checkpoint) -> int | None:
@@ -26,6 +28,15 @@ def expert_count(checkpoint: Checkpoint) -> int | None:
     config = {**architecture.defaults, **architecture.prepare(checkpoint.config)}
     found = (config[key] for key in EXPERTS if config.get(key) is not None)
     return next(map(int, found), None)
+
+
+def expert_share(checkpoint: Checkpoint) -> float:
+    """Which share of the experts works for a token; 1 where a model has none."""
+    architecture = definition(str(checkpoint.config["model_type"]))
+    config = {**architecture.defaults, **architecture.prepare(checkpoint.config)}
+    experts = expert_count(checkpoint)
+    chosen = next((int(config[key]) for key in CHOSEN if config.get(key) is not None), None)
+    return chosen / experts if chosen and experts else 1.0
 
 
 def _with_experts(checkpoint: Checkpoint) -> Checkpoint:
