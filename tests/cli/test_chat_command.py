@@ -53,6 +53,19 @@ def test_every_line_of_stdin_is_answered_and_stdout_carries_answers_alone(
     assert "prompt tokens in" in plain.err and ">>>" not in plain.err
 
 
+def test_answers_are_sampled_as_the_model_asks(tmp_path: Path, command: Command) -> None:
+    folder = chat_folder(tmp_path)
+    options = ("chat", folder, "--json", "--seed", "1", "-n", "4")
+    said = command(*options, "--temp", "1.5", "--top-k", "20", stdin=b"What news?")
+    asking = folder / "generation_config.json"
+    ends = json.loads(asking.read_text()) if asking.exists() else {}
+    asking.write_text(json.dumps({**ends, "temperature": 1.5, "top_k": 20}))
+    found = command(*options, stdin=b"What news?")
+    assert json.loads(found.out)["text"] == json.loads(said.out)["text"]
+    assert "sampling as the model asks: temperature 1.5, top_k 20; " in found.err
+    assert "sampling" not in said.err
+
+
 def test_messages_of_several_lines() -> None:
     text = 'a\\\nb\\\n\n"""\nc\n\nd"""\n  """e"""\n/x\n"""f\n'
     found = list(Messages(io.StringIO(text)))

@@ -82,7 +82,8 @@ def test_run_continues_a_text_with_a_llama_folder(tmp_path: Path, command: Comma
 
 def test_json_of_run_has_the_promised_shape(command: Command) -> None:
     value = command(*GREEDY, "-n", 3, "--json").value
-    assert set(value) == {"text", "token_ids", "prompt_ids", "finish_reason", "stats", "formats"}
+    told = {"text", "token_ids", "prompt_ids", "finish_reason", "stats", "formats", "sampling"}
+    assert set(value) == told
     chosen = {"dtype": "f16", "quant": None, "cache_dtype": "f32", "fast": False}
     assert value["formats"] == chosen  # as the demo is stored
     stats = value["stats"]

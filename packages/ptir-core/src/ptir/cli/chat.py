@@ -12,13 +12,12 @@ from ptir.cli.common import CommonOptions, common_options, session
 from ptir.cli.model import (
     Formats,
     format_options,
-    fresh_seed,
     model_argument,
     open_model,
-    sampling_options,
     speculation,
     speculation_options,
 )
+from ptir.cli.sampling import chosen_sampling, sampling_options
 from ptir.errors import UsageError
 
 
@@ -49,10 +48,11 @@ def command(
     chat_template: str | None,
     chat_template_kwargs: str | None,
     formats: Formats,
-    temp: float,
+    max_tokens: int | None,
+    stop: tuple[str, ...],
     speculate: str | None,
     draft: str | None,
-    **options: Any,
+    **sampling: Any,
 ) -> None:
     """Talk with MODEL, one that has a chat template; /help lists what can be said besides.
 
@@ -74,10 +74,10 @@ def command(
             context=context,
             template=chat_template,
             template_options=kwargs,
-            temperature=temp,
+            max_tokens=max_tokens,
+            stop=stop,
             speculate=speculation(common, formats, speculate, draft),
-            seed=common.seed if common.seed is not None else fresh_seed(),
-            **options,
+            **chosen_sampling(loaded, sampling, common.seed),
         )
         loaded.text.templates.renderer.start()  # while somebody writes the first message
         greeting = f"talking with {model}; /help lists what can be written besides messages"

@@ -60,21 +60,6 @@ OPTIONS: Final = (
         " again.",
     ),
 )
-SAMPLING: Final = (
-    click.option("-n", "--max-tokens", type=click.IntRange(0), help="Default: as many as fit."),
-    click.option("--temp", type=float, default=0.8, show_default=True, help="0 is greedy."),
-    click.option(
-        "--top-k", type=int, default=0, show_default=True, help="Keep the k best; 0 is off."
-    ),
-    click.option(
-        "--top-p", type=float, default=1.0, show_default=True, help="Keep this probability."
-    ),
-    click.option(
-        "--min-p", type=float, default=0.0, show_default=True, help="Relative to the best."
-    ),
-    click.option("--repetition-penalty", type=float, default=1.0, show_default=True),
-    click.option("--stop", multiple=True, help="End at this text. Repeatable."),
-)
 PROPOSERS: Final = ("lookup", "nextn", "auto")
 """The names of ``ptir.runtime.speculation.PROPOSERS``, which is not imported for them."""
 SPECULATION: Final = (
@@ -210,24 +195,12 @@ def input_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return reduce(lambda wrapped, option: option(wrapped), reversed(INPUTS), command)
 
 
-def sampling_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command ``max_tokens``, ``temp``, ``stop`` and the sampler's filters."""
-    return reduce(lambda wrapped, option: option(wrapped), reversed(SAMPLING), command)
-
-
 window_option = click.option(
     "--window",
     type=click.IntRange(2),
     metavar="N",
     help="Tokens of a window; default: 512, or the context where that is smaller.",
 )
-
-
-def fresh_seed() -> int:
-    """A seed for a run that was given none."""
-    import secrets
-
-    return secrets.randbits(32)
 
 
 def given_input(argument: str | None, option: str | None, tokens: str | None) -> str | list[int]:

@@ -14,18 +14,17 @@ from ptir.cli.images import SHOWN, Images, image_options, show_images
 from ptir.cli.model import (
     Formats,
     format_options,
-    fresh_seed,
     given_input,
     input_options,
     model_argument,
     open_model,
-    sampling_options,
     speculation,
     speculation_options,
     streamed_record,
     streaming,
 )
 from ptir.cli.progress import progress
+from ptir.cli.sampling import chosen_sampling, sampling_options
 from ptir.errors import UsageError
 
 if TYPE_CHECKING:
@@ -54,7 +53,6 @@ def command(
     tokens: str | None,
     formats: Formats,
     max_tokens: int | None,
-    temp: float,
     stop: tuple[str, ...],
     logprobs: int | None,
     raw: bool,
@@ -62,7 +60,8 @@ def command(
     speculate: str | None,
     draft: str | None,
     images: Images,
-    **sampling: Any,
+    ignore_eos: bool,
+    **given_sampling: Any,
 ) -> None:
     """Continue PROMPT with MODEL: `demo`, a folder, a file, random:NAME or a hub id.
 
@@ -73,14 +72,14 @@ def command(
     if images.given:
         if [prompt, prompt_option, tokens] != [None] * 3:
             raise click.UsageError("give a prompt or --image, not both")
-        show_images(common, model, formats, images, sampling["top_k"] or SHOWN)
+        show_images(common, model, formats, images, given_sampling["top_k"] or SHOWN)
         return
     given = given_input(prompt, prompt_option, tokens)
     out = sys.stdout
     with session(common):
         loaded = open_model(common, model, formats)
         _note_noise(loaded)
-        seed = common.seed if common.seed is not None else fresh_seed()
+        sampling = chosen_sampling(loaded, given_sampling, common.seed)
         asked = _asked(loaded, given, system, raw)
         proposed_by = speculation(common, formats, speculate, draft)
         streamed = streaming(loaded)
@@ -88,10 +87,9 @@ def command(
             run = loaded.run(
                 [given if asked is None else asked.token_ids],
                 max_tokens=max_tokens,
-                temperature=temp,
                 stop=stop,
                 logprobs=logprobs,
-                seed=seed,
+                ignore_eos=ignore_eos,
                 progress=report,
                 ends=() if asked is None else asked.ends,
                 speculate=proposed_by,
@@ -102,8 +100,8 @@ def command(
             finished = _stream(run, shown, echo=echo, as_ids=loaded.tokenizer is None)
     result = run.results[0]
     if common.json:
-        told = {**record(result), "formats": formats.chosen(loaded), **streamed_record(loaded)}
-        show.value(told)
+        told = {"sampling": sampling, "formats": formats.chosen(loaded)}
+        show.value({**record(result), **told, **streamed_record(loaded)})
     else:
         _summary(result)
         if streamed is not None:

@@ -191,6 +191,16 @@ class Model(Displayed):
         checkpoint = self.checkpoint
         return self.text.ends or eos_token_ids(checkpoint.config, checkpoint.generation_config)
 
+    @property
+    def default_sampling(self) -> dict[str, int | float]:
+        """The ``SamplingOptions`` that the checkpoint asks for: ``run(..., **default_sampling)``.
+
+        Raises ``CheckpointError`` for values that are out of range.
+        """
+        from ptir.runtime.default_sampling import default_sampling  # most runs say it themselves
+
+        return dict(default_sampling(self.checkpoint).options)
+
     def encode(self, prompt: Prompt) -> list[int]:
         """Token ids of a prompt; ids are checked and passed through. Raises ``UsageError``."""
         size = int(self.checkpoint.config["vocab_size"])
