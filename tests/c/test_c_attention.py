@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import ptir
+from functional.models import attention
 from ptir import functional as F
 from ptir.backend.contract import Target
 
@@ -24,13 +25,29 @@ def softmax_of_scores(
 
 
 @pytest.mark.parametrize("window", [None, 20])
-@pytest.mark.parametrize("tokens", [16, 17, 33, 50])
+@pytest.mark.parametrize("tokens", [16, 17, 33, 50, 64, 75, 96])
 def test_a_prompt_sees_every_key_up_to_its_own(c: Target, tokens: int, window: int | None) -> None:
     rng = np.random.default_rng(tokens)
     arrays = rng.normal(size=(3, 1, HEADS, tokens, SIZE)).astype("f4")
     attend = ptir.jit(lambda q, k, v: F.attention(q, k, v, window=window))
     found = attend(*(ptir.tensor(one, backend=c) for one in arrays)).numpy()
     wanted = softmax_of_scores(*arrays.astype("f8"), window)
+    assert np.abs(found - wanted).max() <= 2e-6 * np.abs(wanted).max()
+
+
+@pytest.mark.parametrize("tokens", [48, 64, 75])
+def test_a_chunk_in_a_cache_sees_what_is_there(c: Target, tokens: int) -> None:
+    """Rows of other lengths, whose caches hold NaNs behind what was written, and a sink."""
+    rng = np.random.default_rng(tokens)
+    q = rng.normal(size=(2, 2 * HEADS, tokens, SIZE)).astype("f4")
+    k, v = rng.normal(size=(2, 2, HEADS, tokens + 40, SIZE)).astype("f4")
+    start, length = np.array([3, 40], "i4"), np.array([tokens - 9, tokens + 40], "i4")
+    k[0, :, length[0] :] = v[0, :, length[0] :] = np.nan
+    given = {"start": start, "length": length, "sinks": np.arange(4, dtype="f4")}
+    operands = {"q": q, "k": k, "v": v, **given}
+    attend = ptir.jit(lambda **tensors: F.attention(**tensors, soft_cap=3.0))
+    found = attend(**{name: ptir.tensor(one, backend=c) for name, one in operands.items()}).numpy()
+    wanted = attention(**operands, soft_cap=3.0)
     assert np.abs(found - wanted).max() <= 2e-6 * np.abs(wanted).max()
 
 

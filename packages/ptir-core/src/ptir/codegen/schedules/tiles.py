@@ -47,6 +47,8 @@ class Tiles:
     """Most entries of a grid that are looked up in registers, not gathered from memory."""
     attention_keys: int = 16
     """Keys whose scores attention holds at once: as many as a vector has lanes."""
+    attention_vectors: int = 2
+    """Vectors of queries of a tile of attention, whose sums of 8 keys are held."""
     independent_workgroup_size: int = 64
     """Threads of a workgroup that have nothing to do with each other."""
     map_workgroup_size: int = 128
@@ -74,6 +76,7 @@ class Tiles:
 _SIX: Final = {
     "gemm_rows": 6,
     "gemm_panels": 1,
+    "attention_vectors": 1,
     "convolution_pixels": 6,
     "convolution_panels": 1,
 }
@@ -89,6 +92,7 @@ TILES: Final[dict[str, Tiles]] = {
     "gpu": Tiles(
         gemm_rows=4,
         gemm_panels=1,
+        attention_vectors=1,
         convolution_tiles_ahead=0,
         prefetch_bytes=0,
         quantized_prefetch_bytes=0,

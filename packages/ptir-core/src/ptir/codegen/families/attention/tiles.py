@@ -1,13 +1,15 @@
-"""Attention of many queries: a tile is a vector of queries against blocks of keys.
+"""Attention of many queries: a tile is vectors of queries against blocks of keys.
 
 A lane is a query, so scores, maxima, sums and results of 16 queries grow side by side without any
-sum across lanes: keys and values are read as scalars that meet all queries at once. Blocks that
-every query of the tile sees whole need no mask; in the others a lane takes part only where it sees
-the key, so that what a query does not see cannot reach it, not even as a NaN.
+sum across lanes: keys and values are read as scalars that meet all queries at once. Two vectors
+share what is read (``Tiles.attention_vectors``): with one, a product waits for its load. Blocks
+that every query of the tile sees whole need no mask; in the others a lane takes part only where it
+sees the key, so that what a query does not see cannot reach it, not even as a NaN.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Final
 
 from ptir.codegen.expressions.expr import (
@@ -35,8 +37,30 @@ STRIP: Final = 8
 """Scores, or results, that grow in registers at once."""
 J: Final = axis("j", 1 << 30)
 """Where a block begins; ``_element`` knows the range of positions."""
-MOST, TOTAL, NOW, KEEP = (Var(F32, name, True) for name in ("most", "total", "now", "keep"))
-LOW, HIGH = (Var(I32, name, True) for name in ("low", "high"))
+BOUNDS: Final = "lows", "highs"
+"""The arrays of the first key that each query sees and of the one after the last."""
+TILES: Final = 2
+"""Tiles of several vectors that a prompt has at least: fewer would leave processors idle."""
+
+
+@dataclass(frozen=True)
+class QueryVector:
+    """What is kept of a vector of a tile's queries, and where in the tile they begin."""
+
+    begin: int
+    most: Var
+    total: Var
+    now: Var
+    keep: Var
+    low: Var
+    high: Var
+
+
+def query_vector(number: int, lanes: int) -> QueryVector:
+    """The variables of a tile's vector."""
+    floats = (Var(F32, f"{name}{number}", True) for name in ("most", "total", "now", "keep"))
+    bounds = (Var(I32, f"{name}{number}", True) for name in ("low", "high"))
+    return QueryVector(number * lanes, *floats, *bounds)
 
 
 def emit(fusion: Fusion, context: EmitContext) -> Kernel:
@@ -50,7 +74,16 @@ class TiledAttention(Attention):
 
     def __init__(self, fusion: Fusion, context: EmitContext) -> None:
         super().__init__(fusion, context)
-        self.tiles, self.left = divmod(self.T, self.lanes)
+        count = self._vectors(context.tiles.attention_vectors)
+        self.vectors = [query_vector(number, self.lanes) for number in range(count)]
+        self.queries = count * self.lanes
+        self.tiles, self.left = divmod(self.T, self.queries)
+
+    def _vectors(self, most: int) -> int:
+        """Vectors of a tile: several, where there are enough tiles and no more queries are left."""
+        queries = most * self.lanes
+        several = TILES * queries <= self.T and self.T % queries < self.lanes
+        return most if several else 1
 
     def kernel(self) -> Kernel:
         """A loop over tiles of queries; those of a head that fill no tile are one entry more."""
@@ -62,26 +95,29 @@ class TiledAttention(Attention):
         elif self.whole:
             self.writer.array("q", self.D, F32)
         for name, count in (("qs", self.D), ("os", self.D), ("ps", KEYS)):
-            self.writer.array(name, count * self.lanes, F32)
+            self.writer.array(name, count * self.queries, F32)
+        for name in BOUNDS:
+            self.writer.array(name, self.queries, I32)
 
     def _entry(self, row: Index, head: Index, entry: Index) -> None:
         writer, left = self.writer, self.left
         at = writer.let(Coordinate(I32, entry))
         self.row, self.head, self.query_head = row, head // self.share, head
         with writer.when(less(at, self.tiles) if left else None):
-            self.first = axis(at.name, self.tiles) * self.lanes
+            self.first = axis(at.name, self.tiles) * self.queries
             self._tile()
         if left:
             with writer.otherwise(), writer.each("t", left) as t:
-                self._query(row, head, t + self.tiles * self.lanes)
+                self._query(row, head, t + self.tiles * self.queries)
 
     def _tile(self) -> None:
         """The queries from ``first`` on."""
         writer = self.writer
         self._load_queries()
         low, high = self._ranges()
-        begun = zip((MOST, TOTAL), self._before_keys(self.query_head), strict=True)
-        writer.declare_all(*((one, writer.widened(value)) for one, value in begun))
+        begun = [writer.widened(value) for value in self._before_keys(self.query_head)]
+        for one in self.vectors:
+            writer.declare_all(*zip((one.most, one.total), begun, strict=True))
         with writer.each("j", 1 << 30, low[0], high[1], KEYS):
             after = Apply(BOOL, "ge", Coordinate(I32, J), low[1])
             before = Apply(BOOL, "le", Coordinate(I32, J + KEYS), high[0])
@@ -93,14 +129,14 @@ class TiledAttention(Attention):
         self._finish()
 
     def _load_queries(self) -> None:
-        """Queries transposed: a vector of queries for each place; results start at zero.
+        """Queries transposed: vectors of queries for each place; results start at zero.
 
         What a query is computed from (a rope) is computed in vectors along its places, where they
         fill vectors, and only then transposed.
         """
         writer, size = self.writer, self.D
         d, query = axis("d", size), self.made.operands[0]
-        with writer.each("t", self.lanes) as t:
+        with writer.each("t", self.queries) as t:
             at = self.row, self.query_head, self.first + t
             for part in range(self.whole):
                 place = self._place(part)
@@ -108,19 +144,28 @@ class TiledAttention(Attention):
                     writer.put("q", place, self.builder.at(query, (*at, place)))
             with writer.each("d", size):
                 found = Cell(F32, "q", d) if self.whole else self.builder.at(query, (*at, d))
-                writer.put("qs", d * self.lanes + t, found)
+                writer.put("qs", d * self.queries + t, found)
+        zero = self.writer.widened(constant(F32, 0.0))
         with writer.each("d", size):
-            writer.emit(Store(F32, "os", d * self.lanes, self.writer.widened(constant(F32, 0.0))))
+            for one in self.vectors:
+                writer.emit(Store(F32, "os", self._line(d, one), zero))
+
+    def _line(self, line: Index, one: QueryVector) -> Index:
+        """Where a vector's part of a line begins: of queries, of weights or of results."""
+        return line * self.queries + one.begin
 
     def _ranges(self) -> tuple[tuple[Expr, Expr], tuple[Expr, Expr]]:
         """What the first and the last query see; what each sees is in ``low`` and ``high``."""
         writer = self.writer
-        ends = [self._seen(self.row, self.first + place) for place in (0, self.lanes - 1)]
+        ends = [self._seen(self.row, self.first + place) for place in (0, self.queries - 1)]
         (low, high), (later, furthest) = [[writer.scalar(bound) for bound in end] for end in ends]
-        with writer.lanes(self.lane):
-            bounds = self._seen(self.row, self.first + axis("lane", self.lanes))
-            for variable, bound in zip((LOW, HIGH), bounds, strict=True):
-                writer.let(writer.wide(bound), variable.name)
+        # one by one: of vectors of numbers of 64 bits compilers make hundreds of moves
+        with writer.each("t", self.queries) as t:
+            for name, bound in zip(BOUNDS, self._seen(self.row, self.first + t), strict=True):
+                writer.put(name, t, bound, I32)
+        for one in self.vectors:
+            for name, variable in zip(BOUNDS, (one.low, one.high), strict=True):
+                writer.let(Read(I32, name, number(one.begin), True), variable.name)
         return (low, later), (high, furthest)
 
     def _block(self, last: Var | None) -> None:
@@ -129,26 +174,37 @@ class TiledAttention(Attention):
         Of those behind the last one nothing is computed.
         """
         writer, count = self.writer, self._count(last)
-        writer.declare(MOST, NOW.name)
+        writer.declare_all(*((one.now, one.most) for one in self.vectors))
         for start in range(0, KEYS, STRIP):
             some = None if last is None else less(number(start), count)
             with writer.scope() if some is None else writer.when(some):
                 self._strip_of_scores(start, last)
-        with writer.lanes(self.lane):
-            less_by = writer.let(writer.wide(softmax.shift(NOW)), "shift")
-            writer.let(writer.wide(softmax.weight(MOST, less_by)), KEEP.name)
-        writer.assign(MOST, NOW)
-        writer.assign(TOTAL, writer.apply("mul", F32, TOTAL, KEEP))
+        shifts = [self._follow(one) for one in self.vectors]
         with writer.each("i", KEYS, 0, count) as i:
-            at = i * self.lanes
-            score = writer.let(Read(F32, "ps", at, True), "score")
-            with writer.lanes(self.lane):
-                held = writer.let(writer.wide(softmax.weight(score, less_by)))
-            writer.emit(Store(F32, "ps", at, held))
-            writer.assign(TOTAL, writer.total([TOTAL, held]))
+            for one, less_by in zip(self.vectors, shifts, strict=True):
+                self._weigh_key(i, one, less_by)
         for start in range(0, self.D, STRIP):
             with writer.scope():
                 self._strip_of_values(range(start, min(start + STRIP, self.D)), last, count)
+
+    def _follow(self, one: QueryVector) -> Expr:
+        """Take the greatest scores so far, and what is left of sums; gives what is subtracted."""
+        writer = self.writer
+        with writer.lanes(self.lane):
+            less_by = writer.let(writer.wide(softmax.shift(one.now)), writer.name("shift"))
+            writer.let(writer.wide(softmax.weight(one.most, less_by)), one.keep.name)
+        writer.assign(one.most, one.now)
+        writer.assign(one.total, writer.apply("mul", F32, one.total, one.keep))
+        return less_by
+
+    def _weigh_key(self, i: Index, one: QueryVector, less_by: Expr) -> None:
+        """A key's scores become weights, which are summed."""
+        writer, at = self.writer, self._line(i, one)
+        score = writer.let(Read(F32, "ps", at, True), writer.name("score"))
+        with writer.lanes(self.lane):
+            held = writer.let(writer.wide(softmax.weight(score, less_by)))
+        writer.emit(Store(F32, "ps", at, held))
+        writer.assign(one.total, writer.total([one.total, held]))
 
     def _count(self, last: Var | None) -> int | Expr:
         """The keys of a block up to the last one."""
@@ -162,58 +218,80 @@ class TiledAttention(Attention):
         here = Coordinate(I32, J + offset)
         return here if last is None else Hoisted(Apply(I32, "min", here, last))
 
-    def _sees(self, offset: Index) -> Expr:
+    def _sees(self, offset: Index, one: QueryVector) -> Expr:
         """Whether a lane's query sees a key of the block."""
-        return softmax.within(Coordinate(I32, J + offset), LOW, HIGH)
+        return softmax.within(Coordinate(I32, J + offset), one.low, one.high)
 
     def _strip_of_scores(self, start: int, last: Var | None) -> None:
         """The scores of ``STRIP`` keys, put into ``ps``; ``now`` becomes their maximum."""
         writer, size = self.writer, self.D
-        sums = [Var(F32, f"s{n}", True) for n in range(STRIP)]
-        writer.declare_all(*((one, writer.widened(constant(F32, 0.0))) for one in sums))
+        sums = [
+            [Var(F32, f"s{n}_{v}", True) for v in range(len(self.vectors))] for n in range(STRIP)
+        ]
+        zero = writer.widened(constant(F32, 0.0))
+        writer.declare_all(*((one, zero) for key in sums for one in key))
         with writer.each("d", size) as d:
-            query = writer.let(Read(F32, "qs", d * self.lanes, True), "query")
-            for n, one in enumerate(sums):
+            queries = [
+                writer.let(Read(F32, "qs", self._line(d, one), True), writer.name("query"))
+                for one in self.vectors
+            ]
+            for n, sums_of_key in enumerate(sums):
                 key = writer.scalar(self._element(1, self._position(number(start + n), last), d))
-                writer.add_product(one, key, query)
-        for n, one in enumerate(sums):
-            with writer.lanes(self.lane):
-                score = self._score(one)
-                if last is not None:
-                    seen = self._sees(number(start + n))
-                    score = select(seen, score, softmax.NOTHING)
-                held = writer.let(writer.wide(score))
-                writer.assign(NOW, writer.wide(softmax.greater(held, NOW)))
-            writer.emit(Store(F32, "ps", number((start + n) * self.lanes), held))
+                for one, query in zip(sums_of_key, queries, strict=True):
+                    writer.add_product(one, key, query)
+        for n, sums_of_key in enumerate(sums):
+            for vector, one in zip(self.vectors, sums_of_key, strict=True):
+                self._keep_score(number(start + n), vector, one, masked=last is not None)
+
+    def _keep_score(self, offset: Index, vector: QueryVector, sum: Var, *, masked: bool) -> None:
+        """The scores of a key, of which ``now`` is the greatest so far."""
+        writer = self.writer
+        with writer.lanes(self.lane):
+            score = self._score(sum)
+            if masked:
+                score = select(self._sees(offset, vector), score, softmax.NOTHING)
+            held = writer.let(writer.wide(score))
+            writer.assign(vector.now, writer.wide(softmax.greater(held, vector.now)))
+        writer.emit(Store(F32, "ps", self._line(offset, vector), held))
 
     def _strip_of_values(self, places: range, last: Var | None, count: int | Expr) -> None:
         """Rescale a strip of results and add the block's values, weighed."""
         writer = self.writer
-        sums = [Var(F32, f"o{place}", True) for place in places]
-        for place, one in zip(places, sums, strict=True):
-            held = Read(F32, "os", number(place * self.lanes), True)
-            writer.declare(writer.apply("mul", F32, held, KEEP), one.name)
+        sums = [[Var(F32, f"o{d}_{v}", True) for v in range(len(self.vectors))] for d in places]
+        results = [
+            (self._line(number(place), vector), one, vector)
+            for place, of_place in zip(places, sums, strict=True)
+            for vector, one in zip(self.vectors, of_place, strict=True)
+        ]
+        for at, one, vector in results:
+            held = Read(F32, "os", at, True)
+            writer.declare(writer.apply("mul", F32, held, vector.keep), one.name)
         with writer.each("i", KEYS, 0, count) as i:
-            weight = writer.let(Read(F32, "ps", i * self.lanes, True), "weight")
-            for place, one in zip(places, sums, strict=True):
+            weights = [
+                writer.let(Read(F32, "ps", self._line(i, one), True), writer.name("weight"))
+                for one in self.vectors
+            ]
+            for place, of_place in zip(places, sums, strict=True):
                 value = writer.scalar(self._element(2, self._position(i, last), number(place)))
-                made = writer.apply("fma", F32, value, weight, one)
-                if last is not None:
-                    with writer.lanes(self.lane):
-                        made = writer.wide(select(self._sees(i), writer.let(made), one))
-                writer.assign(one, made)
-        for place, one in zip(places, sums, strict=True):
-            writer.emit(Store(F32, "os", number(place * self.lanes), one))
+                for vector, weight, one in zip(self.vectors, weights, of_place, strict=True):
+                    made = writer.apply("fma", F32, value, weight, one)
+                    if last is not None:
+                        with writer.lanes(self.lane):
+                            seen = self._sees(i, vector)
+                            made = writer.wide(select(seen, writer.let(made), one))
+                    writer.assign(one, made)
+        for at, one, _ in results:
+            writer.emit(Store(F32, "os", at, one))
 
     def _finish(self) -> None:
         """Results divided by the sums of their weights; a query that sees nothing gives zero."""
         writer, size = self.writer, self.D
-        with writer.lanes(self.lane):
-            by = writer.wide(softmax.divisor(TOTAL))
-            by = writer.let(by)
-        with writer.each("d", size) as d:
-            held = Read(F32, "os", d * self.lanes, True)
-            writer.emit(Store(F32, "os", d * self.lanes, writer.apply("div", F32, held, by)))
-        with writer.each("t", self.lanes) as t, writer.each("d", size) as d:
-            found = Cell(F32, "os", d * self.lanes + t)
+        for one in self.vectors:
+            with writer.lanes(self.lane):
+                by = writer.let(writer.wide(softmax.divisor(one.total)))
+            with writer.each("d", size) as d:
+                held, at = Read(F32, "os", self._line(d, one), True), self._line(d, one)
+                writer.emit(Store(F32, "os", at, writer.apply("div", F32, held, by)))
+        with writer.each("t", self.queries) as t, writer.each("d", size) as d:
+            found = Cell(F32, "os", d * self.queries + t)
             self._store((self.row, self.query_head, self.first + t, d), found)
