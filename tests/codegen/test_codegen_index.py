@@ -133,3 +133,10 @@ def test_a_flat_position_survives_being_reshaped_twice() -> None:
     flat = axis("f", 120)
     once = ravel_index(unravel_index(flat, (2, 3, 20)), (2, 3, 20))
     assert ravel_index(unravel_index(once, (6, 4, 5)), (6, 4, 5)) == flat
+
+
+@pytest.mark.parametrize(("below", "by"), [(6, 2), (12, 4), (12, 12), (7, 1)])
+def test_digits_are_one_form_whichever_is_taken_first(below: int, by: int) -> None:
+    """Fusions compare places: ``v % 6 // 2`` and ``v // 2 % 3`` are one."""
+    v = axis("v", 5 * below)
+    assert v % below // by == v // by % (below // by)

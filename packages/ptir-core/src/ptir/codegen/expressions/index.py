@@ -246,6 +246,8 @@ def _quotient(index: Index, by: int) -> Index:
     atom = _only_atom(index)
     if isinstance(atom, Quotient):
         return atom.of // (atom.by * by)
+    if isinstance(atom, Remainder) and atom.by % by == 0:
+        return (atom.of // by) % (atom.by // by)
     return Index({Quotient(index, by): 1})
 
 
