@@ -12,11 +12,10 @@ from dataclasses import fields
 from typing import Final, NamedTuple
 
 from ptir.checkpoint import Checkpoint
+from ptir.checkpoint.gguf.sampling import SAMPLED
 from ptir.errors import CheckpointError, UsageError, short
 from ptir.runtime.generation import SamplingOptions
 
-SAMPLED: Final = "do_sample"
-"""The field that says whether the others are used."""
 APPLIED: Final = tuple(field.name for field in fields(SamplingOptions) if field.name != "seed")
 NOT_APPLIED: Final[Mapping[str, float | None]] = {
     "bad_words_ids": None,
@@ -41,6 +40,9 @@ NOT_APPLIED: Final[Mapping[str, float | None]] = {
 }
 """Other fields that choose tokens, and the number at which each does nothing."""
 
+MEND: Final = "correct it, take it out, or take the likeliest tokens (--temp 0)"
+"""What helps where a value is out of range: greedy choices ask for none."""
+
 
 class DefaultSampling(NamedTuple):
     """``SamplingOptions`` that a checkpoint sets, by name, and its fields that are not applied."""
@@ -58,7 +60,7 @@ def default_sampling(checkpoint: Checkpoint) -> DefaultSampling:
     where = f"{checkpoint.path}: generation_config"
     sampled = said.get(SAMPLED, True)
     if not isinstance(sampled, bool):
-        raise CheckpointError(f"{where}: {SAMPLED} {short(sampled)} must be true or false")
+        raise CheckpointError(f"{where}: {SAMPLED} {short(sampled)} must be true or false; {MEND}")
     options = {name: said[name] for name in APPLIED if name in said}
     if isinstance(options.get("top_k"), int):
         options["top_k"] = max(0, options["top_k"])  # -1, too, is none to llama.cpp and vLLM
@@ -67,7 +69,7 @@ def default_sampling(checkpoint: Checkpoint) -> DefaultSampling:
     try:
         SamplingOptions(**options)
     except UsageError as error:
-        raise CheckpointError(f"{where}: {error}; correct it or take it out") from error
+        raise CheckpointError(f"{where}: {error}; {MEND}") from error
     others = ((key, none) for key, none in NOT_APPLIED.items() if key in said)
     ignored = (key for key, none in others if said[key] not in ([], {}, none))
     return DefaultSampling(options, tuple(ignored))

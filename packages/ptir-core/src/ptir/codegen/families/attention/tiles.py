@@ -39,7 +39,7 @@ J: Final = axis("j", 1 << 30)
 """Where a block begins; ``_element`` knows the range of positions."""
 BOUNDS: Final = "lows", "highs"
 """The arrays of the first key that each query sees and of the one after the last."""
-TILES: Final = 2
+LEAST_TILES: Final = 2
 """Tiles of several vectors that a prompt has at least: fewer would leave processors idle."""
 
 
@@ -82,7 +82,7 @@ class TiledAttention(Attention):
     def _vectors(self, most: int) -> int:
         """Vectors of a tile: several, where there are enough tiles and no more queries are left."""
         queries = most * self.lanes
-        several = TILES * queries <= self.T and self.T % queries < self.lanes
+        several = LEAST_TILES * queries <= self.T and self.T % queries < self.lanes
         return most if several else 1
 
     def kernel(self) -> Kernel:
