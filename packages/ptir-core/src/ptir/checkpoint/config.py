@@ -18,6 +18,8 @@ FULL: Final = "full_attention"
 SLIDING: Final = "sliding_attention"
 QUANTIZED: Final = ("quantization", "quantization_config")
 """The keys of a configuration that say how weights are quantized."""
+SAMPLED: Final = "do_sample"
+"""The field of ``generation_config`` that says whether those of sampling are used."""
 _DEFAULT_THETA: Final = 10000.0
 
 

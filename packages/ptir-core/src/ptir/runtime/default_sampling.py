@@ -12,7 +12,7 @@ from dataclasses import fields
 from typing import Final, NamedTuple
 
 from ptir.checkpoint import Checkpoint
-from ptir.checkpoint.gguf.sampling import SAMPLED
+from ptir.checkpoint.config import SAMPLED
 from ptir.errors import CheckpointError, UsageError, short
 from ptir.runtime.generation import SamplingOptions
 

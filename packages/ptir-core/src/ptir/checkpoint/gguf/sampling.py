@@ -11,11 +11,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from ptir.checkpoint.config import SAMPLED
 from ptir.errors import CheckpointError, short
 
 PREFIX: Final = "general.sampling."
-SAMPLED: Final = "do_sample"
-"""The field that says whether the others are used; files have no key for it."""
 
 
 class Setting(NamedTuple):
