@@ -13,12 +13,17 @@ sys.path += [str(Path(__file__).parent.parent / name) for name in ("codegen", "w
 
 from opencl_runs import Array, normal, with_parameters
 from test_codegen_vectors import NAMES, form_of
+from test_opencl_dots import EPSILON, rounded
 from weight_arrays import as_written, random_arrays
 
+from ptir import functional as F
+from ptir import overrides
 from ptir.backend.contract import Target
 from ptir.capture import call
 from ptir.capture.plan import PLANS
 from ptir.codegen.families.linear import parts
+from ptir.codegen.schedules.tuned_tiles import tiles_for
+from ptir.codegen.weights.computed_words import ComputedWords
 from ptir.codegen.weights.grid_fields import GridWords, look_up_in_registers
 from ptir.runtime.held import in_words
 from ptir.weights.affine_arrays import affine_arrays
@@ -98,3 +103,40 @@ def test_registers_and_a_table_give_the_same_bits(
     assert all(words) and 0 < counts[0] == counts[1], "words of registers, where they are there"
     PLANS.clear()
     np.testing.assert_array_equal(*found)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_fast_products_make_words_of_bytes_once_for_all_rows(
+    c: Target, monkeypatch: pytest.MonkeyPatch, every_grid: None, name: str
+) -> None:
+    """A second tile of rows asks for none, and the rows of the first stay what they were."""
+    device = c.backend.opened(c.device).device  # type: ignore[attr-defined]
+    if not device.dialect.dots:
+        pytest.skip("the processor has no dot instructions")
+    tile, form, arrays = tiles_for(device).int8_rows, form_of(name), stored(name)
+    held = affine_arrays(form, arrays)
+    asked = []
+    word = ComputedWords.word
+
+    def noted(*given: Any) -> Any:
+        asked.append(word(*given))
+        return asked[-1]
+
+    def body(x: Any, *parts: Any) -> Any:
+        return F.linear(x, in_words(form, 1, dict(zip(held, parts, strict=True))), layout="oi")
+
+    monkeypatch.setattr(ComputedWords, "word", noted)
+    monkeypatch.setenv("PTIR_REBUILD_KERNELS", "1")  # kernels of the cache ask for nothing
+    x, found, counts = normal(3 * tile + 1, INPUTS), [], []
+    with overrides({"quantized_linear": "force=int8"}):
+        for rows in (3 * tile, 3 * tile + 1):
+            asked.clear()
+            found.append(with_parameters(c, body, x[:rows], *held.values()))
+            counts.append(len(asked))
+    assert 0 < counts[0] == counts[1], "words asked for by the kernel of one more tile of rows"
+    np.testing.assert_array_equal(found[0], found[1][:-1])
+    numbers, steps = rounded(x, form.group)
+    values = (numbers * steps[..., None]).reshape(x.shape)
+    weight = decode(form.format, arrays).T.astype(float)
+    bound = 2 * (INPUTS // form.group + 2) * EPSILON * (np.abs(values) @ np.abs(weight))
+    assert (np.abs(found[1] - values @ weight) <= bound).all()

@@ -289,6 +289,8 @@ class Quantized:
         word = chunk.low
         if word is not None and self.bits == 4 and self.table is None:
             return spread_nibbles(word), spread_nibbles(moved(word, -16))
+        if self.parts == 1:
+            return self.bytes_of(chunk)
         order = self.order_of_bytes(self.per)
         places = sorted(range(self.per), key=order.__getitem__)
         return in_places(self.bytes_of(chunk), places)

@@ -17,7 +17,7 @@ from ptir.types import F32, U32, TensorType
 
 
 class Int8DotGemm(Int8Loops, Gemm):
-    """Bytes with a scale for each group; 4-bit weights become bytes once for all rows."""
+    """Bytes with a scale for each group; others become words of bytes once for all rows."""
 
     @property
     def _high(self) -> int:
@@ -28,11 +28,19 @@ class Int8DotGemm(Int8Loops, Gemm):
         return self.tiles.int8_panels
 
     def _scratch(self, workgroups: int) -> tuple[TensorType, ...]:
-        """Scales as floats, and bytes where weights are narrower; then biases that are computed."""
+        """Scales as floats, and bytes where weights become such; then biases that are computed."""
         floats = TensorType(F32, (workgroups * self._wide * self.groups * LANES,))
         words = TensorType(U32, (workgroups * self._wide * self.quantized.inputs // 4 * LANES,))
-        found = (floats, words) if self.quantized.parts > 1 else (floats,)
+        found = (floats, words) if self._has_byte_words else (floats,)
         return (*found, floats) if self._is_raised else found
+
+    @property
+    def _has_byte_words(self) -> bool:
+        """Whether words of bytes are made in scratch memory: of fewer bits, or of codes of grids.
+
+        Codes cost many instructions a word, and every tile of rows asks for it.
+        """
+        return self.quantized.parts > 1 or self.quantized.computed is not None
 
     @cached_property
     def _is_raised(self) -> bool:
@@ -43,29 +51,33 @@ class Int8DotGemm(Int8Loops, Gemm):
     @property
     def _biases(self) -> Value:
         """The scratch memory of biases."""
-        return scratch_value(self.fusion, 1 + (self.quantized.parts > 1))
+        return scratch_value(self.fusion, 1 + self._has_byte_words)
 
     def _prepare(self, panel: Index, panels: int) -> None:
         """Scales and bytes of a group of panels into scratch memory."""
-        writer, quantized = self.writer, self.quantized
-        scales, words = (scratch_value(self.fusion, n) for n in range(2))
-        raw = quantized.group // quantized.per
+        writer, together = self.writer, self.groups_together
         for p in range(panels):
-            output = (panel + p) * LANES + axis("lane", LANES)
-            with writer.each("h", self.groups) as group, writer.lanes(Axis("lane", LANES)):
-                scale = quantized.scaled(self.builder, output, group)
-                writer.store(scales, F32, self._placed(p, group, self.groups), scale)
-                if self._is_raised:
-                    bias = quantized.offset(self.builder, output, group)
-                    writer.store(self._biases, F32, self._placed(p, group, self.groups), bias)
-                for w in range(raw if quantized.parts > 1 else 0):
-                    found = quantized.in_order(
-                        quantized.chunk(output, group * raw + w, self.builder)
-                    )
-                    for n, word in enumerate(found):
-                        place = (group * raw + w) * quantized.parts + n
-                        at = self._placed(p, place, quantized.inputs // 4)
-                        writer.store(words, U32, at, word)
+            with writer.each("h", self.groups // together) as h, writer.lanes(Axis("lane", LANES)):
+                for n in range(together):
+                    self._prepare_group(panel, p, h * together + n)
+
+    def _prepare_group(self, panel: Index, p: int, group: Index) -> None:
+        """Scale and bytes of one group of a panel."""
+        writer, quantized, output = self.writer, self.quantized, self.output(panel + p)
+        at = self._placed(p, group, self.groups)
+        scale = quantized.scaled(self.builder, output, group)
+        writer.store(scratch_value(self.fusion, 0), F32, at, scale)
+        if self._is_raised:
+            bias = quantized.offset(self.builder, output, group)
+            writer.store(self._biases, F32, at, bias)
+        if not self._has_byte_words:
+            return
+        chunks = quantized.group // quantized.per
+        for place in (group * chunks + n for n in range(chunks)):
+            found = quantized.in_order(quantized.chunk(output, place, self.builder))
+            for n, word in enumerate(found):
+                to = self._placed(p, place * quantized.parts + n, quantized.inputs // 4)
+                writer.store(scratch_value(self.fusion, 1), U32, to, word)
 
     def _placed(self, panel: int, place: Index, depth: int) -> Index:
         """Where a vector of the workgroup's group of panels is in scratch memory."""
@@ -74,9 +86,9 @@ class Int8DotGemm(Int8Loops, Gemm):
 
     def parts_of(self, panel: Index, p: int, word: Index) -> Sequence[Expr]:
         """Words of bytes in the order of inputs."""
-        parts = self.quantized.parts
-        if parts == 1:
+        if not self._has_byte_words:
             return super().parts_of(panel, p, word)
+        parts = self.quantized.parts
         places = (self._placed(p, word * parts + n, self.linear.inputs // 4) for n in range(parts))
         return [Load(U32, scratch_value(self.fusion, 1), place) for place in places]
 

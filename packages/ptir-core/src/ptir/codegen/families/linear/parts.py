@@ -129,6 +129,18 @@ class LinearEmitter(HeroKernel):
         assert self.linear.quantized is not None
         return self.linear.quantized
 
+    @property
+    def groups(self) -> int:
+        """Groups of a row of the quantized weight."""
+        return self.quantized.inputs // self.quantized.group
+
+    @property
+    def groups_together(self) -> int:
+        """Groups that loops write out, so that it is known which word of a lookup each one is."""
+        words = self.quantized.group // self.quantized.per
+        found = 1 if self.grid is None else max(1, self.grid.together // words)
+        return found if self.groups % found == 0 else 1
+
     def workgroups(self, pieces: int) -> int:
         """Workgroups for ``pieces`` equal pieces of the whole contraction."""
         work = self.linear.rows * self.panels.outputs * self.linear.inputs

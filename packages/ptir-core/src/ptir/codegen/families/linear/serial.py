@@ -131,27 +131,14 @@ class RowGroup(NamedTuple):
 class Grouped(Serial):
     """One whose weight is quantized: sums are finished group by group."""
 
-    @property
-    def groups(self) -> int:
-        """Groups of a row."""
-        return self.quantized.inputs // self.quantized.group
-
     def by_groups(self, tile: Outputs) -> Sums:
         """The results of a tile: one vector for each panel of a row."""
-        writer, groups = self.writer, self.groups
+        writer, together = self.writer, self.groups_together
         results = self.begun("y", tile.panels, [[ZERO_SUM]] * tile.rows)
-        together = self._groups_together
-        with writer.each("h", groups // together) as h, writer.lanes(Axis("lane", LANES)):
+        with writer.each("h", self.groups // together) as h, writer.lanes(Axis("lane", LANES)):
             for n in range(together):
                 self._add_group(tile, h * together + n, results, f"a_{n}_" if n else "a")
         return results
-
-    @property
-    def _groups_together(self) -> int:
-        """Groups whose words are looked up at once."""
-        words = self.quantized.group // self.quantized.per
-        found = 1 if self.grid is None else max(1, self.grid.together // words)
-        return found if self.groups % found == 0 else 1
 
     def _add_group(self, tile: Outputs, group: Index, results: Sums, name: str) -> None:
         """Add the sums of one group, which are called so, scaled."""

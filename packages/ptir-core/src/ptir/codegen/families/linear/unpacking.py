@@ -24,14 +24,20 @@ def unpack(emitter: LinearEmitter, output: Index, held: Held) -> None:
 
 
 def _dequantize(emitter: LinearEmitter, output: Index, held: Held) -> None:
-    writer, source, quantized = emitter.writer, scratch_value(emitter.fusion, 0), emitter.quantized
-    groups, words = quantized.inputs // quantized.group, quantized.group // quantized.per
-    with writer.each("h", groups) as group, writer.lanes(Axis("lane", LANES)):
-        for w in range(words):
-            found = quantized.dequantized(emitter.builder, output, group, group * words + w)
-            for place, value in enumerate(found):
-                input = group * quantized.group + (w * quantized.per + place)
-                writer.store(source, F32, held(input), value)
+    writer, together = emitter.writer, emitter.groups_together
+    with writer.each("h", emitter.groups // together) as h, writer.lanes(Axis("lane", LANES)):
+        for n in range(together):
+            _dequantize_group(emitter, output, h * together + n, held)
+
+
+def _dequantize_group(emitter: LinearEmitter, output: Index, group: Index, held: Held) -> None:
+    source, quantized = scratch_value(emitter.fusion, 0), emitter.quantized
+    words = quantized.group // quantized.per
+    for w in range(words):
+        found = quantized.dequantized(emitter.builder, output, group, group * words + w)
+        for place, value in enumerate(found):
+            input = group * quantized.group + (w * quantized.per + place)
+            emitter.writer.store(source, F32, held(input), value)
 
 
 def _widen(emitter: LinearEmitter, output: Index, held: Held) -> None:
