@@ -23,3 +23,22 @@ def test_two_vectors_share_keys_where_no_more_queries_are_left(tokens: int, vect
     source = compiled(ptir.capture(lambda q, k, v: F.attention(q, k, v), *types)).source
     (transposed,) = re.findall(r"\bqs\[(\d+)\]", source.split("{", 1)[1])[:1]
     assert int(transposed) == vectors * LANES * PLACES
+
+
+@pytest.mark.parametrize("tokens", [1, 40])
+@pytest.mark.parametrize("size", [64, 128])
+def test_halves_of_a_rope_are_loaded_as_vectors(size: int, tokens: int) -> None:
+    """Of queries, and of keys on their way into the cache; rotated in part too."""
+
+    def body(*given: ptir.Tensor) -> ptir.Tensor:
+        q, k, v, cache, values, start, positions = given
+        q = F.rope(q, positions, rotary=size // 2)
+        keys = F.cache_update(cache, F.rope(k, positions), start, start)
+        return F.attention(q, keys, F.cache_update(values, v, start, start), start=start)
+
+    new, cache = (spec("f32", 1, 2, count, size) for count in (tokens, 64))
+    numbers = spec("i32", 1), spec("i32", 1, tokens)
+    made = compiled(ptir.capture(body, new, new, new, cache, cache, *numbers))
+    assert "fma" in made.source
+    lane_by_lane = re.findall(r"\(float16\)\([^()]*,.*", made.source)
+    assert not lane_by_lane, "vectors whose lanes are loaded one by one"

@@ -40,6 +40,8 @@ from ptir.types import F32, U32, DType
 
 WORDS: Final = 4
 """Words of 16 bytes."""
+WRITTEN_OUT: Final = 32
+"""Most vectors that are written out, not looped over: those of heads of 512."""
 COMPUTED: Final = 5
 """Ops from which places of elements are computed for all lanes at once, not lane by lane."""
 
@@ -70,12 +72,26 @@ class Writer(Statements):
         with self.each("v", count, first, end) as vector, self.lanes(Axis("lane", lanes)):
             yield vector * lanes + axis("lane", lanes)
 
+    def each_vector(self, count: int, body: Callable[[Index], None]) -> None:
+        """Call ``body`` with the places of every vector, a few of which are written out.
+
+        Then it is known which half of a rope, or which of what is joined, the places are in: in a
+        loop every lane would ask for itself.
+        """
+        lanes = self.dialect.lanes
+        if lanes == 1 or count > WRITTEN_OUT:
+            with self.vectors(count) as places:
+                body(places)
+            return
+        for vector in range(count):
+            with self.lanes(Axis("lane", lanes)):
+                body(axis("lane", lanes) + vector * lanes)
+
     def each_element(self, size: int, body: Callable[[Index], None]) -> None:
         """Call ``body`` with every place below ``size``: whole vectors, then single elements."""
         lanes = self.dialect.lanes
         if whole := size // lanes:
-            with self.vectors(whole) as places:
-                body(places)
+            self.each_vector(whole, body)
         for place in range(whole * lanes, size):
             with self.scope():
                 body(number(place))

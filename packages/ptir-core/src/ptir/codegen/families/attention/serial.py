@@ -8,6 +8,7 @@ new keys and values are appended by the workgroup that owns their head, in the s
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import cycle
 from typing import Any, Final
 
 from ptir.codegen.expressions.expr import (
@@ -34,6 +35,8 @@ from ptir.codegen.schedules.accumulators import pairwise
 from ptir.codegen.schedules.kernel import EmitContext, Fusion, Kernel, finish_kernel
 from ptir.types import F32, I32, I64
 
+SUMS: Final = 2
+"""Sums of a product of query and key that take turns, as one addition waits for the last."""
 NEARER: Final = 4
 """How much nearer than those of products keys and values are fetched: a head's are few."""
 MOST, TOTAL, NOW = (Var(F32, name) for name in ("most", "total", "now"))
@@ -271,14 +274,20 @@ class Attention:
     def _dot(self) -> Expr:
         """The query times one key."""
         writer = self.writer
-        held = writer.declare(self._zero(), writer.name("d"))
+        held = [
+            writer.declare(self._zero(), writer.name("d")) for _ in range(min(self.whole, SUMS) or 1)
+        ]
+        sums = cycle(held)
 
         def body(place: Index) -> None:
             factors = (Cell(F32, "q", place), self._element(1, self._here, place))
-            writer.add_product(held, *map(writer.value, factors))
+            writer.add_product(next(sums), *map(writer.value, factors))
 
         self._each(body)
-        return writer.reduce_lanes("add", held) if self.whole else held
+        first, *others = held
+        if others:
+            writer.assign(first, writer.total(held))
+        return writer.reduce_lanes("add", first) if self.whole else first
 
     def _weigh(self, count: Var, held: list[Var]) -> None:
         """Turn the scores of a block into weights and add the values, rescaling what was there."""
@@ -328,8 +337,7 @@ class Attention:
         """Call ``body`` with every place of a head: whole vectors, or single elements."""
         writer = self.writer
         if self.whole:
-            with writer.vectors(self.whole) as places:
-                body(places)
+            writer.each_vector(self.whole, body)
             return
         with writer.each("u", self.D) as u:
             body(u)
