@@ -275,7 +275,8 @@ class Attention:
         """The query times one key."""
         writer = self.writer
         held = [
-            writer.declare(self._zero(), writer.name("d")) for _ in range(min(self.whole, SUMS) or 1)
+            writer.declare(self._zero(), writer.name("d"))
+            for _ in range(min(self.whole, SUMS) or 1)
         ]
         sums = cycle(held)
 
