@@ -11,7 +11,8 @@ from click.testing import CliRunner
 import ptir
 from ptir.cli import explain as command_module
 from ptir.cli import show
-from ptir.runtime.explain import explain_decode
+from ptir.runtime.explain import explain_decode, explain_prefill
+from ptir.runtime.session import Session
 from running import REF, Command, command
 
 __all__ = ["command"]
@@ -61,6 +62,20 @@ def test_without_a_terminal_the_table_is_plain_lines(command: Command) -> None:
 def test_prefill_explains_a_prompt(command: Command) -> None:
     out = command("explain", "demo", "--prefill", 20, "-r", 1).out
     assert out.startswith("demo f16: prefill, 32 tokens, cache of 64")
+
+
+def test_every_run_of_a_prompt_is_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One behind another would see keys of both, and write behind the end of the cache."""
+    begins: list[int] = []
+    extend = Session._extend
+
+    def noted(self: Session, *given: Any) -> Any:
+        begins.append(int(self._state.positions.max()))
+        return extend(self, *given)
+
+    monkeypatch.setattr(Session, "_extend", noted)
+    explain_prefill(ptir.load_model("demo", backend=REF), 20, 2)
+    assert len(begins) > 3 and set(begins) == {0}
 
 
 def test_ops_that_ran_elsewhere_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -207,18 +207,26 @@ def decode_step(model: Model, position: int, repeats: int) -> Step:
 
 
 def prefill_step(model: Model, length: int) -> Step:
-    """The first chunk of a prompt of ``length`` tokens."""
-    session = _session(model, length)
+    """The first chunk of a prompt of ``length`` tokens.
+
+    Every run has a session of its own: one that holds the prompt already would take it in again
+    behind the first, and see as many more keys.
+    """
+    kept = Kept.of(_session(model, length), model)
     size, real = chunk_sizes(length)[0]
-    prompt, capacity = random_tokens(model, real), session.capacity
+    prompt = random_tokens(model, real)
+
+    def run() -> object:
+        return _session(model, length).prefill([prompt])
+
     return Step(
         "prefill",
         1,
         size,
-        lambda: partial(session.prefill, [prompt]),
-        model.steps.extend(1, capacity),
-        lambda: recorded_step(model, 1, size, capacity),
-        kept=Kept.of(session, model),
+        lambda: run,
+        model.steps.extend(1, kept.capacity),
+        lambda: recorded_step(model, 1, size, kept.capacity),
+        kept=kept,
     )
 
 
