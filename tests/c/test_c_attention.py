@@ -35,18 +35,28 @@ def test_a_prompt_sees_every_key_up_to_its_own(c: Target, tokens: int, window: i
     assert np.abs(found - wanted).max() <= 2e-6 * np.abs(wanted).max()
 
 
+@pytest.mark.parametrize("dtype", ["f32", "f16", "bf16"])
+@pytest.mark.parametrize("size", [SIZE, 20, 2 * SIZE])
 @pytest.mark.parametrize("tokens", [48, 64, 75])
-def test_a_chunk_in_a_cache_sees_what_is_there(c: Target, tokens: int) -> None:
+def test_a_chunk_in_a_cache_sees_what_is_there(
+    c: Target, tokens: int, size: int, dtype: str
+) -> None:
     """Rows of other lengths, whose caches hold NaNs behind what was written, and a sink."""
     rng = np.random.default_rng(tokens)
-    q = rng.normal(size=(2, 2 * HEADS, tokens, SIZE)).astype("f4")
-    k, v = rng.normal(size=(2, 2, HEADS, tokens + 40, SIZE)).astype("f4")
+    q = rng.normal(size=(2, 2 * HEADS, tokens, size)).astype("f4")
+    k, v = rng.normal(size=(2, 2, HEADS, tokens + 40, size)).astype("f4")
+    k, v = (one.astype(ptir.dtype(dtype).numpy) for one in (k, v))
     start, length = np.array([3, 40], "i4"), np.array([tokens - 9, tokens + 40], "i4")
     k[0, :, length[0] :] = v[0, :, length[0] :] = np.nan
     given = {"start": start, "length": length, "sinks": np.arange(4, dtype="f4")}
     operands = {"q": q, "k": k, "v": v, **given}
-    attend = ptir.jit(lambda **tensors: F.attention(**tensors, soft_cap=3.0))
+    attend = ptir.jit(
+        lambda k, v, **others: F.attention(
+            k=k.astype("f32"), v=v.astype("f32"), **others, soft_cap=3.0
+        )
+    )
     found = attend(**{name: ptir.tensor(one, backend=c) for name, one in operands.items()}).numpy()
+    operands |= {"k": k.astype("f4"), "v": v.astype("f4")}
     wanted = attention(**operands, soft_cap=3.0)
     assert np.abs(found - wanted).max() <= 2e-6 * np.abs(wanted).max()
 

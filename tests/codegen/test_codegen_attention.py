@@ -42,3 +42,16 @@ def test_halves_of_a_rope_are_loaded_as_vectors(size: int, tokens: int) -> None:
     assert "fma" in made.source
     lane_by_lane = re.findall(r"\(float16\)\([^()]*,.*", made.source)
     assert not lane_by_lane, "vectors whose lanes are loaded one by one"
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f16", "bf16"])
+def test_keys_and_values_of_16_bits_become_floats_in_vectors(dtype: str) -> None:
+    """Not one by one in the loops that meet all queries with them."""
+
+    def body(q: ptir.Tensor, k: ptir.Tensor, v: ptir.Tensor) -> ptir.Tensor:
+        return F.attention(q, k.astype("f32"), v.astype("f32"))
+
+    stored = spec(dtype, 1, 2, 64, 128)
+    source = compiled(ptir.capture(body, spec("f32", 1, 2, 64, 128), stored, stored)).source
+    one_by_one = re.findall(r"const float t\d+ = .*\bb[12]\b.*", source)
+    assert bool(one_by_one) == (dtype == "f32"), one_by_one[:2]

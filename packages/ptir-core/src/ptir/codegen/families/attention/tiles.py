@@ -4,7 +4,8 @@ A lane is a query, so scores, maxima, sums and results of 16 queries grow side b
 sum across lanes: keys and values are read as scalars that meet all queries at once. Two vectors
 share what is read (``Tiles.attention_vectors``): with one, a product waits for its load. Blocks
 that every query of the tile sees whole need no mask; in the others a lane takes part only where it
-sees the key, so that what a query does not see cannot reach it, not even as a NaN.
+sees the key, so that what a query does not see cannot reach it, not even as a NaN. Keys and values
+of 16 bits become floats block by block, in vectors, before they are read one by one.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from ptir.codegen.expressions.expr import (
     Cell,
     Coordinate,
     Expr,
+    Load,
     Var,
     as_index,
     constant,
@@ -35,6 +37,8 @@ KEYS: Final = 32
 """Keys of a block: results are rescaled once per block."""
 STRIP: Final = 8
 """Scores, or results, that grow in registers at once."""
+FLOATS: Final = {1: "ks", 2: "vs"}
+"""By operand: the array of a block's keys or values as floats, where they are not stored so."""
 J: Final = axis("j", 1 << 30)
 """Where a block begins; ``_element`` knows the range of positions."""
 BOUNDS: Final = "lows", "highs"
@@ -78,6 +82,13 @@ class TiledAttention(Attention):
         self.vectors = [query_vector(number, self.lanes) for number in range(count)]
         self.queries = count * self.lanes
         self.tiles, self.left = divmod(self.T, self.queries)
+        self.floats = {n: name for n, name in FLOATS.items() if self._is_converted(n)}
+
+    def _is_converted(self, operand: int) -> bool:
+        """Whether keys or values become floats when they are read, and there are vectors."""
+        value = self.made.operands[operand]
+        stored = self.builder.at(value, (number(0),) * self.graph.type(value).rank)
+        return self.lanes > 1 and not isinstance(stored, Load)
 
     def _vectors(self, most: int) -> int:
         """Vectors of a tile: several, where there are enough tiles and no more queries are left."""
@@ -96,6 +107,8 @@ class TiledAttention(Attention):
             self.writer.array("q", self.D, F32)
         for name, count in (("qs", self.D), ("os", self.D), ("ps", KEYS)):
             self.writer.array(name, count * self.queries, F32)
+        for name in self.floats.values():
+            self.writer.array(name, KEYS * self.D, F32)
         for name in BOUNDS:
             self.writer.array(name, self.queries, I32)
 
@@ -175,6 +188,7 @@ class TiledAttention(Attention):
         """
         writer, count = self.writer, self._count(last)
         writer.declare_all(*((one.now, one.most) for one in self.vectors))
+        self._convert(1, last, KEYS)
         for start in range(0, KEYS, STRIP):
             some = None if last is None else less(number(start), count)
             with writer.scope() if some is None else writer.when(some):
@@ -183,9 +197,28 @@ class TiledAttention(Attention):
         with writer.each("i", KEYS, 0, count) as i:
             for one, less_by in zip(self.vectors, shifts, strict=True):
                 self._weigh_key(i, one, less_by)
+        self._convert(2, last, count)
         for start in range(0, self.D, STRIP):
             with writer.scope():
                 self._strip_of_values(range(start, min(start + STRIP, self.D)), last, count)
+
+    def _convert(self, operand: int, last: Var | None, count: int | Expr) -> None:
+        """A block's first keys or values become floats, where they are not stored so."""
+        if operand not in self.floats:
+            return
+        writer, name = self.writer, self.floats[operand]
+        with writer.each("i", KEYS, 0, count) as i:
+            here = self._position(i, last)
+            writer.each_element(
+                self.D,
+                lambda d: writer.put(name, i * self.D + d, self._element(operand, here, d)),
+            )
+
+    def _of_block(self, operand: int, offset: Index, last: Var | None, d: Index) -> Expr:
+        """Element ``d`` of a key or value of the block."""
+        if operand in self.floats:
+            return Cell(F32, self.floats[operand], offset * self.D + d)
+        return self._element(operand, self._position(offset, last), d)
 
     def _follow(self, one: QueryVector) -> Expr:
         """Take the greatest scores so far, and what is left of sums; gives what is subtracted."""
@@ -236,7 +269,7 @@ class TiledAttention(Attention):
                 for one in self.vectors
             ]
             for n, sums_of_key in enumerate(sums):
-                key = writer.scalar(self._element(1, self._position(number(start + n), last), d))
+                key = writer.scalar(self._of_block(1, number(start + n), last, d))
                 for one, query in zip(sums_of_key, queries, strict=True):
                     writer.add_product(one, key, query)
         for n, sums_of_key in enumerate(sums):
@@ -272,7 +305,7 @@ class TiledAttention(Attention):
                 for one in self.vectors
             ]
             for place, of_place in zip(places, sums, strict=True):
-                value = writer.scalar(self._element(2, self._position(i, last), number(place)))
+                value = writer.scalar(self._of_block(2, i, last, number(place)))
                 for vector, weight, one in zip(self.vectors, weights, of_place, strict=True):
                     made = writer.apply("fma", F32, value, weight, one)
                     if last is not None:
