@@ -6,6 +6,7 @@ import gc
 from collections.abc import Iterator
 from pathlib import Path
 
+import hypothesis
 import pytest
 
 import gate
@@ -13,6 +14,10 @@ import units
 from corpus_slices import ByOp
 
 REPOSITORY = Path(__file__).resolve().parent.parent
+
+# examples take what they take: no test asserts a time, least of all on a machine that others use
+hypothesis.settings.register_profile("ptir", deadline=None)
+hypothesis.settings.load_profile("ptir")
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -116,7 +116,7 @@ def axis_keys(size):
     return st.integers(-size, size - 1) | st.builds(slice, bounds, bounds, steps)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     st.tuples(axis_keys(2), axis_keys(3), axis_keys(5)),
     st.integers(0, 3),

@@ -1,7 +1,7 @@
 """Configurations mean the same in the spellings of versions 4 and 5."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ptir.checkpoint import (
@@ -75,7 +75,6 @@ def test_the_normal_form_is_the_one_documented() -> None:
     }
 
 
-@settings(deadline=None)
 @given(st.lists(st.sampled_from(sorted(PAIRS)), max_size=4), st.integers(0, 1))
 def test_normalising_twice_changes_nothing_and_spares_the_argument(names, side) -> None:
     config = {key: value for name in names for key, value in PAIRS[name][side].items()}

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import safetensors
 import safetensors.numpy
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
@@ -91,7 +91,6 @@ def test_we_read_every_dtype_the_library_writes(tmp_path: Path) -> None:
     assert read_header(tmp_path / "a").metadata == {"k": "v"}
 
 
-@settings(deadline=None)
 @given(
     st.dictionaries(
         st.text(max_size=6).filter(lambda name: name != "__metadata__"),
@@ -432,7 +431,6 @@ def edited(content: bytes, edits: list[tuple[str, int, int]], fix_length: bool) 
     return bytes(body)
 
 
-@settings(deadline=None)
 @given(EDITS, st.booleans())
 def test_edited_files_read_or_raise_one_checkpoint_error(
     tmp_path_factory, edits: list[tuple[str, int, int]], fix_length: bool
@@ -463,7 +461,6 @@ ENTRY = st.fixed_dictionaries(
 HEADER = st.dictionaries(st.sampled_from(["a", "b", META]) | st.text(max_size=2), ENTRY | JSON)
 
 
-@settings(deadline=None)
 @given(HEADER, st.integers(0, 16))
 def test_invented_headers_read_or_raise_one_checkpoint_error(
     tmp_path_factory, header: dict, count: int

@@ -75,7 +75,7 @@ def random_inputs(seed: int) -> dict[str, Any]:
 SWAPS = {"add": "sub", "mul": "add", "tanh": "exp", "maximum": "minimum", "exp": "neg"}
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.integers(0, 10_000), st.sampled_from(sorted(SWAPS)))
 def test_the_first_wrong_instruction_is_found(seed: int, name: str) -> None:
     """Where outputs are wrong, it is one of that op, right before it and wrong behind it."""
@@ -108,7 +108,7 @@ def test_a_program_without_instructions_has_no_fault() -> None:
     assert bisect(given, Tolerance(0.0)) is None and verify_layers(given, Tolerance(0.0)).right
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.integers(0, 10_000), st.data())
 def test_segments_one_after_the_other_are_the_program(seed: int, data: st.DataObject) -> None:
     program = random_program(seed)

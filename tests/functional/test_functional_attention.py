@@ -141,7 +141,7 @@ def test_online_attention_never_holds_all_scores() -> None:
     assert max(shape[-1] for shape in dots) == 64 and len(dots) == 16
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.integers(1, 200), st.integers(0, 2**32 - 1), st.sampled_from([0.1, 1.0, 5.0]))
 def test_online_agrees_with_portable_within_the_bound_of_a_dot(keys, seed, scale) -> None:
     q = f32(1, 2, 2, 4, seed=seed, scale=scale)
@@ -170,7 +170,7 @@ def test_attention_keeps_its_attributes_and_fills_its_operands() -> None:
     assert [str(block.types[v]) for v in call.operands[3:]] == ["i32[2]", "i32[2]"]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.tuples(st.integers(0, 3), st.integers(1, 2), st.integers(0, 6), st.integers(0, 5)),
     st.lists(st.integers(-4, 8) | st.sampled_from([2**31 - 1, -(2**31)]), min_size=6, max_size=6),

@@ -14,7 +14,7 @@ import ptir.functional as F
 from functional.evaluate import f32, run
 from together import together
 
-fast = settings(max_examples=60, deadline=None)
+fast = settings(max_examples=60)
 
 
 def wide(x):

@@ -118,7 +118,7 @@ def test_no_rows_give_no_tokens() -> None:
     assert found.shape == (0,)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(
     st.lists(
         st.integers(-40, 40).map(lambda n: n / 8) | st.just(-np.inf), min_size=1, max_size=12

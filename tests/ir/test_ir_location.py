@@ -32,7 +32,7 @@ from ptir.ops.reading import from_json, parse
 from ptir.ops.verify import verify
 from ptir.types import spec
 
-SLOW = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+SLOW = settings(max_examples=60, suppress_health_check=list(HealthCheck))
 X = spec("f32", 4)
 CALL = Location("model.py", 7, 0, "h.3.attn", "h.3", "linear", "online")
 

@@ -17,7 +17,7 @@ from ptir.ops.reading import from_json, parse
 from ptir.ops.verify import verify
 from together import together
 
-SLOW = settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
+SLOW = settings(max_examples=300, suppress_health_check=list(HealthCheck))
 
 SYNTAX = [
     ("ptir 1.0", "ptir 2.0", "line 1, column 6: ptir 2.0: this build reads ptir 1.x;"),

@@ -22,7 +22,7 @@ from ptir.ops.reading import from_json, parse
 from ptir.ops.verify import verify
 from ptir.types import F32, I32, TensorType, spec
 
-SLOW = settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+SLOW = settings(max_examples=150, suppress_health_check=list(HealthCheck))
 X = spec("f32", 2, 3)
 
 

@@ -34,7 +34,7 @@ NUMBERS = (*FLOATS, *INTEGERS)
 EVERY = tuple(DTYPES)
 INDICES = ("i32", "u32", "i64")
 
-fast = settings(max_examples=60, deadline=None)
+fast = settings(max_examples=60)
 shapes = st.lists(st.integers(0, 3), max_size=3).map(tuple)
 lined = st.lists(st.integers(0, 4), min_size=1, max_size=3).map(tuple)
 

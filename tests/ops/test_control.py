@@ -84,7 +84,7 @@ def test_cond_runs_the_chosen_region_only(holds):
     assert (len(then), len(otherwise)) == ((1, 0) if holds else (0, 1))
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(st.integers(0, 6))
 def test_while_runs_its_body_once_per_true_condition(times):
     flags, line = spec("bool", 6), spec("i32", 7)

@@ -18,7 +18,7 @@ from ptir.ops.record import OPS
 from ptir.ops.sliding import WindowDimension
 from ptir.types import TensorType, dtype_of
 
-fast = settings(max_examples=150, deadline=None)
+fast = settings(max_examples=150)
 AWKWARD = (0.0, -0.0, 1.0, -1.5, 2.0, -3.0, math.inf, -math.inf, math.nan)
 POOLS = {
     np.dtype(np.float32): AWKWARD,

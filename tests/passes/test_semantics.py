@@ -123,7 +123,6 @@ def inputs_of(program: Program) -> dict[str, Any]:
 
 quick = settings(
     max_examples=60,
-    deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 PASSES = {stage.name: stage for stage in PIPELINE if stage.run is not None}
@@ -182,7 +181,7 @@ def parameter_bytes(program: Program) -> int:
 def test_blocks_of_random_programs_are_not_all_trivial() -> None:
     seen: list[Block] = []
 
-    @settings(max_examples=50, deadline=None, database=None, derandomize=True)
+    @settings(max_examples=50, database=None, derandomize=True)
     @given(program=programs())
     def collect(program: Program) -> None:
         seen.append(program.main)

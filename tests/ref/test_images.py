@@ -95,7 +95,7 @@ def test_conv2d_taken_whole_equals_its_lowering(case: str, layout: str, biased: 
     convolved(normal(*shape), stored, bias, layout=layout, **how)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.data())
 def test_conv2d_of_any_geometry_equals_its_lowering(data: Any) -> None:
     pairs = st.tuples(st.integers(1, 3), st.integers(1, 3))

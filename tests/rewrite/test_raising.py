@@ -55,7 +55,7 @@ def assert_same(found: Any, wanted: Any) -> None:
         np.testing.assert_allclose(one, other, rtol=3e-4, atol=3e-5 * scale)
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 @given(seed=st.integers(0, 10**6))
 def test_random_programs_keep_their_meaning(seed: int) -> None:
     program = bare(random_programs.random_program(seed, 7, WRITTEN))

@@ -60,7 +60,7 @@ def test_ids_are_those_of_the_tokenizer_json(style: str) -> None:
         assert again.encode(line) == own.encode(line).ids, line
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(style=st.sampled_from(STYLES), text=st.text(max_size=60))
 def test_ids_of_any_text_are_the_same(style: str, text: str) -> None:
     if style == "gemma":
@@ -152,7 +152,7 @@ def added(index: int, content: str, **how: Any) -> dict[str, Any]:
     return {"id": index, "content": content, "special": True, **flags, **how}
 
 
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=250)
 @given(whole=merged(), texts=st.lists(st.text("ab ", min_size=1, max_size=24), max_size=8))
 def test_scores_of_any_merges_join_the_same_or_there_are_none(
     whole: dict[str, Any], texts: list[str]

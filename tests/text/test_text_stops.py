@@ -3,7 +3,7 @@
 import itertools
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ptir.errors import UsageError
@@ -28,7 +28,6 @@ def cut(stops: list[str], text: str) -> tuple[str, str | None]:
     return text, None
 
 
-@settings(deadline=None)
 @given(STOPS, st.lists(SMALL, max_size=6))
 def test_streaming_equals_cutting_the_whole_text(stops: list[str], pieces: list[str]) -> None:
     assert run(stops, pieces) == cut(stops, "".join(pieces))
@@ -41,7 +40,6 @@ def test_single_characters_of_every_short_text_add_up_to_the_same_cut() -> None:
             assert run(list(stops), list(text)) == cut(list(stops), text)
 
 
-@settings(deadline=None)
 @given(STOPS, SMALL)
 def test_only_what_may_become_a_stop_is_held_back(stops: list[str], text: str) -> None:
     matcher = StopMatcher(stops)

@@ -5,7 +5,7 @@ import importlib.resources
 import json
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ptir.errors import CheckpointError, UsageError
@@ -48,7 +48,6 @@ def test_end_of_text_is_one_special_token_that_decoding_skips() -> None:
     assert demo().special_ids == {0}
 
 
-@settings(deadline=None)
 @given(st.text())
 def test_any_text_survives_encoding_and_decoding(text: str) -> None:
     for tokenizer in (gpt2(), demo()):
@@ -56,7 +55,6 @@ def test_any_text_survives_encoding_and_decoding(text: str) -> None:
         assert tokenizer.decode(ids, skip_special_tokens=False) == text
 
 
-@settings(deadline=None)
 @given(st.text())
 def test_streamed_text_adds_up_without_broken_characters(text: str) -> None:
     for tokenizer in (gpt2(), demo()):
@@ -65,7 +63,6 @@ def test_streamed_text_adds_up_without_broken_characters(text: str) -> None:
         assert "\ufffd" in text or not any("\ufffd" in piece for piece in pieces)
 
 
-@settings(deadline=None)
 @given(st.lists(st.integers(0, 1023), max_size=40))
 def test_streams_of_any_ids_add_up_to_decoding_them_at_once(ids: list[int]) -> None:
     for tokenizer in (gpt2(), demo()):

@@ -82,7 +82,7 @@ def dense(form: AffineForm, arrays: dict[str, Array]) -> Array:
 
 
 @every_form
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(seed=st.integers(0, 2**32 - 1), outputs=st.integers(1, 3), blocks=st.integers(1, 3))
 def test_no_number_changes(name: str, seed: int, outputs: int, blocks: int) -> None:
     """Also where a scale is f16 and is multiplied with the zero point as such, if that fits."""

@@ -94,7 +94,7 @@ def awkward(seed: int, rows: int, inputs: int, least: int = -9) -> Array:
 
 
 @pytest.mark.parametrize("name", EXACT)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(seed=st.integers(0, 2**32 - 1), rows=st.integers(1, 9), blocks=st.integers(1, 5))
 def test_blocks_equal_those_of_gguf_bit_for_bit(
     name: str, seed: int, rows: int, blocks: int
@@ -151,7 +151,7 @@ def test_super_blocks_are_closer_than_plain_rounding_with_scales_as_floats(
 
 
 @pytest.mark.parametrize("name", SEARCHED)
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(seed=st.integers(0, 2**32 - 1))
 @example(seed=446)
 @example(seed=552)
@@ -170,7 +170,7 @@ def test_awkward_super_blocks_stay_near_plain_rounding(name: str, seed: int) -> 
         assert deviation(got, wanted) <= 1.02 * plain + 0.5 * reach / steps + subnormal
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(seed=st.integers(0, 2**32 - 1), rows=st.integers(1, 9))
 def test_mxfp4_is_never_farther_off_than_gguf(seed: int, rows: int) -> None:
     weights = awkward(seed, rows, 96)

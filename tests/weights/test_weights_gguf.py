@@ -20,7 +20,7 @@ each_format = pytest.mark.parametrize("name", [one.name for one in GGUF])
 
 
 @each_format
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(seed=st.integers(0, 2**32 - 1), outputs=st.integers(1, 3), blocks=st.integers(1, 3))
 def test_blocks_of_random_bytes_decode_as_gguf_decodes_them(
     name: str, seed: int, outputs: int, blocks: int
@@ -36,7 +36,7 @@ def test_blocks_of_random_bytes_decode_as_gguf_decodes_them(
 
 
 @each_format
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(data=st.data())
 def test_a_block_of_chosen_bytes_decodes_as_gguf_decodes_it(name: str, data: st.DataObject) -> None:
     """Hypothesis chooses every byte, so that what fails becomes small."""
