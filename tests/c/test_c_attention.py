@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -71,3 +73,35 @@ def test_a_weight_below_the_normal_numbers_is_none(c: Target, tokens: int) -> No
     attend = ptir.jit(lambda q, k, v: F.attention(q, k, v, causal=False))
     found = attend(*(ptir.tensor(one, backend=c) for one in (q, k, v))).numpy()
     np.testing.assert_array_equal(found, np.ones_like(q))
+
+
+@pytest.mark.parametrize("dtype", ["f32", "bf16"])
+@pytest.mark.parametrize("size", [SIZE, 20, 4 * SIZE])
+@pytest.mark.parametrize("share", [1, 2, 3])
+def test_a_token_is_appended_and_seen_by_all_queries_of_its_head(
+    c: Target, share: int, size: int, dtype: str
+) -> None:
+    """Rows of other lengths, one of them empty, a window, a sink, NaNs behind what was written."""
+    rng, capacity, start = np.random.default_rng(share), 70, np.array([0, 33, 69], "i4")
+    kept = ptir.dtype(dtype).numpy
+    q = rng.normal(size=(3, HEADS * share, 1, size)).astype("f4")
+    new = rng.normal(size=(2, 3, HEADS, 1, size)).astype("f4").astype(kept)
+    caches = rng.normal(size=(2, 3, HEADS, capacity, size)).astype("f4").astype(kept)
+    for row, place in enumerate(start):
+        caches[:, row, :, place:] = np.nan
+    sinks = rng.normal(size=HEADS * share).astype("f4")
+
+    def body(q: Any, k: Any, v: Any, keys: Any, values: Any, start: Any, sinks: Any) -> Any:
+        one = (start * 0 + 1).astype("i32")
+        keys, values = F.cache_update(keys, k, start, one), F.cache_update(values, v, start, one)
+        whole = [each.astype("f32") for each in (keys, values)]
+        return F.attention(q, *whole, start=start, length=start + 1, sinks=sinks, window=40)
+
+    given = (q, *new, *caches, start, sinks)
+    found = ptir.jit(body)(*(ptir.tensor(one, backend=c) for one in given)).numpy()
+    for row, place in enumerate(start):
+        caches[:, row, :, place] = new[:, row, :, 0]
+    k, v = caches.astype("f4")
+    seen = {"start": start, "length": start + 1, "sinks": sinks}
+    wanted = attention(q=q, k=k, v=v, **seen, window=40)
+    assert np.abs(found - wanted).max() <= 2e-6 * np.abs(wanted).max()

@@ -55,3 +55,21 @@ def test_keys_and_values_of_16_bits_become_floats_in_vectors(dtype: str) -> None
     source = compiled(ptir.capture(body, spec("f32", 1, 2, 64, 128), stored, stored)).source
     one_by_one = re.findall(r"const float t\d+ = .*\bb[12]\b.*", source)
     assert bool(one_by_one) == (dtype == "f32"), one_by_one[:2]
+
+
+@pytest.mark.parametrize("heads", [2, 8])
+def test_queries_of_a_key_head_share_what_is_read(heads: int) -> None:
+    """Where keys are appended, a block of them meets all its queries before the next is read."""
+
+    def body(*given: ptir.Tensor) -> ptir.Tensor:
+        q, new, cache, values, start = given
+        keys, values = (F.cache_update(one, new, start, start) for one in (cache, values))
+        return F.attention(q, keys, values, start=start)
+
+    new, cache = (spec("f32", 1, 2, count, 64) for count in (1, 64))
+    types = spec("f32", 1, heads, 1, 64), new, cache, cache, spec("i32", 1)
+    source = compiled(ptir.capture(body, *types)).source
+    nested = re.findall(
+        r"^( *)for \(int j\b.*\n(?:\1 .*\n)*?\1 +for \(int g = 0; g < (\d+)", source, re.M
+    )
+    assert [int(count) for _, count in nested] == ([] if heads == 2 else [heads // 2])

@@ -1,12 +1,12 @@
 """The attention family: softmax of masked query-key products, applied to the values.
 
 Keys are visited in blocks of 16 with a running maximum and sum (Dao et al. 2022), only those that
-a query sees, so that nothing beyond a row's length is ever read. With a single query position the
-new keys and values are appended by the workgroup that owns their head, in the same kernel.
+a query sees, so that nothing beyond a row's length is ever read.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import cycle
 from typing import Any, Final
@@ -24,7 +24,7 @@ from ptir.codegen.expressions.expr import (
 )
 from ptir.codegen.expressions.index import Axis, Index, axis, number, ravel_index, unravel_index
 from ptir.codegen.families.attention import softmax
-from ptir.codegen.families.cache.serial import append, is_update
+from ptir.codegen.families.cache.serial import is_update
 from ptir.codegen.fusion.graph import Graph
 from ptir.codegen.fusion.renumber import Position
 from ptir.codegen.kernel_ir.conditions import less
@@ -120,6 +120,8 @@ class Attention:
     row: Index
     head: Index
     """The batch and the key head at hand."""
+    together = 1
+    """Queries that are held at once."""
 
     def __init__(self, fusion: Fusion, context: EmitContext) -> None:
         self.fusion, self.context = fusion, context
@@ -143,11 +145,14 @@ class Attention:
         return self.made.attributes[name]
 
     def kernel(self) -> Kernel:
-        """A loop over queries, or over key heads where workgroups append to them."""
+        """A loop over queries."""
+        return self._of_entries(self.H, self.T)
+
+    def _of_entries(self, heads: int, entries: int) -> Kernel:
+        """The kernel of so many entries of so many heads, which fetches keys and values ahead."""
         for operand in self.made.operands[1:3]:
             stored = self.graph.behind_views(operand)
             self.writer.prefetch(stored, self.context.tiles.prefetch_bytes // NEARER)
-        heads, entries = (self.G, 1) if self.updates else (self.H, self.T)
         return self._shared_out(heads, entries)
 
     def _shared_out(self, heads: int, entries: int) -> Kernel:
@@ -162,16 +167,13 @@ class Attention:
         return finish_kernel(self.fusion, writer, workgroups)
 
     def _declare_arrays(self) -> None:
-        """The private arrays of single queries: scores of a block, and the query."""
+        """The private arrays: scores of a block, and the query, or those that share keys."""
         self.writer.array("s", self.keys, F32)
-        self.writer.array("q", self.D, F32)
+        self.writer.array("q", self.together * self.D, F32)
 
     def _entry(self, row: Index, head: Index, entry: Index) -> None:
-        """A query, or all of a key head."""
-        if self.updates:
-            self._owned(row, head)
-        else:
-            self._query(row, head, entry)
+        """A query."""
+        self._query(row, head, entry)
 
     def _score(self, product: Expr) -> Expr:
         """A product of query and key, scaled and bent."""
@@ -185,37 +187,37 @@ class Attention:
         """The score of a product with the key at a position, where that is seen."""
         return select(softmax.within(here, low, high), self._score(product), softmax.NOTHING)
 
-    def _owned(self, row: Index, head: Index) -> None:
-        """Append a key head's new entries, then attend with every query head that uses it."""
-        for position, result in zip(self.updates, self.fusion.outputs[1:], strict=True):
-            made = self.graph.block.instructions[position]
-            with self.writer.scope():
-                append(self.writer, self.builder, made, result, (row, head, number(0)))
-        with self.writer.each("g", self.share) as g:
-            self._query(row, head * self.share + g, number(0))
-
     def _query(self, row: Index, head: Index, step: Index) -> None:
         """One query: its scores block by block, and the values weighed by them."""
         writer, at = self.writer, (row, head, step)
         self.row, self.head = row, head // self.share
         low, high = (writer.scalar(bound) for bound in self._seen(row, step))
-        self._each(
-            lambda place: self.writer.put(
-                "q", place, self.builder.at(self.made.operands[0], (*at, place))
-            )
-        )
+        self._hold_query(at, number(0))
         wide, (most, total) = bool(self.whole), self._before_keys(head)
         held = [Var(F32, writer.name("o"), wide) for _ in range(self.whole or self.D)]
         writer.declare_all(*((one, self._zero()) for one in held))
         writer.declare_all((MOST, most), (TOTAL, total))
         with writer.each("j", self.C, low, high, self.keys):
-            left = Coordinate(I32, self._beyond(high))
-            count = writer.let(Apply(I32, "min", left, constant(I32, self.keys)), "n")
-            self._scores(count)
+            count = self._block_count(high)
+            self._scores(count, number(0))
             self._weigh(count, held)
-        by = writer.let(softmax.divisor(TOTAL), "by")
+        self._finish_query(at, held)
+
+    def _hold_query(self, at: tuple[Index, ...], g: Index) -> None:
+        """A query's elements into the array ``q``, as number ``g`` there."""
+        query = self.made.operands[0]
+        self._each(lambda d: self.writer.put("q", g * self.D + d, self.builder.at(query, (*at, d))))
+
+    def _block_count(self, high: Expr) -> Var:
+        """The keys of the block at hand."""
+        left = Coordinate(I32, self._beyond(high))
+        return self.writer.let(Apply(I32, "min", left, constant(I32, self.keys)), "n")
+
+    def _finish_query(self, at: tuple[Index, ...], held: Sequence[Var]) -> None:
+        """Results divided by the sum of weights, and stored."""
+        by = self.writer.let(softmax.divisor(TOTAL), "by")
         for place, one in enumerate(held):
-            with writer.lanes(self.lane if wide else None):
+            with self.writer.lanes(self.lane if self.whole else None):
                 self._store((*at, self._place(place)), one / by)
 
     def _before_keys(self, head: Index) -> tuple[Expr, Expr]:
@@ -262,17 +264,17 @@ class Attention:
         """The position of the key at hand, of those of a block."""
         return Coordinate(I32, self.j + axis("jj", self.keys))
 
-    def _scores(self, count: Var) -> None:
-        """The scores of ``count`` keys into ``s``; what is left of the block is -inf."""
+    def _scores(self, count: Var, g: Index) -> None:
+        """The scores of query ``g`` with ``count`` keys into ``s``; what is left is -inf."""
         writer, jj = self.writer, axis("jj", self.keys)
         with writer.each("jj", self.keys):
             with writer.when(less(jj, count)):
-                writer.put("s", jj, self._dot())
+                writer.put("s", jj, self._dot(g))
             with writer.otherwise():
                 writer.put("s", jj, softmax.NOTHING)
 
-    def _dot(self) -> Expr:
-        """The query times one key."""
+    def _dot(self, g: Index) -> Expr:
+        """Query ``g`` times one key."""
         writer = self.writer
         held = [
             writer.declare(self._zero(), writer.name("d"))
@@ -281,7 +283,7 @@ class Attention:
         sums = cycle(held)
 
         def body(place: Index) -> None:
-            factors = (Cell(F32, "q", place), self._element(1, self._here, place))
+            factors = (Cell(F32, "q", g * self.D + place), self._element(1, self._here, place))
             writer.add_product(next(sums), *map(writer.value, factors))
 
         self._each(body)

@@ -26,6 +26,7 @@ from ptir.codegen.expressions.expr import (
 )
 from ptir.codegen.expressions.index import Index, axis, number
 from ptir.codegen.families.attention import softmax
+from ptir.codegen.families.attention.appending import AppendingAttention
 from ptir.codegen.families.attention.serial import Attention
 from ptir.codegen.kernel_ir.conditions import all_of, less
 from ptir.codegen.kernel_ir.nodes import Store
@@ -68,9 +69,11 @@ def query_vector(number: int, lanes: int) -> QueryVector:
 
 
 def emit(fusion: Fusion, context: EmitContext) -> Kernel:
-    """Tiles of queries where one is full and no workgroup appends, else queries one by one."""
+    """Tiles of queries where one is full, else queries one by one, or those of a key head."""
+    if fusion.detail.updates:
+        return AppendingAttention(fusion, context).kernel()
     made = TiledAttention(fusion, context)
-    return (Attention(fusion, context) if made.updates or not made.tiles else made).kernel()
+    return (made if made.tiles else Attention(fusion, context)).kernel()
 
 
 class TiledAttention(Attention):
