@@ -87,11 +87,19 @@ class Writer(Statements):
             with self.lanes(Axis("lane", lanes)):
                 body(axis("lane", lanes) + vector * lanes)
 
-    def each_element(self, size: int, body: Callable[[Index], None]) -> None:
-        """Call ``body`` with every place below ``size``: whole vectors, then single elements."""
+    def each_element(
+        self, size: int, body: Callable[[Index], None], written_out: bool = False
+    ) -> None:
+        """Call ``body`` with every place below ``size``: whole vectors, then single elements.
+
+        Where ``written_out``, vectors are those of ``each_vector``, else a loop.
+        """
         lanes = self.dialect.lanes
-        if whole := size // lanes:
+        if (whole := size // lanes) and written_out:
             self.each_vector(whole, body)
+        elif whole:
+            with self.vectors(whole) as places:
+                body(places)
         for place in range(whole * lanes, size):
             with self.scope():
                 body(number(place))

@@ -215,6 +215,7 @@ class TiledAttention(Attention):
             writer.each_element(
                 self.D,
                 lambda d: writer.put(name, i * self.D + d, self._element(operand, here, d)),
+                written_out=True,
             )
 
     def _of_block(self, operand: int, offset: Index, last: Var | None, d: Index) -> Expr:

@@ -53,7 +53,7 @@ def append(
             target = ravel_index((row, head, place, at), type.shape)
             writer.store(result, type.dtype, target, builder.at(new, (*entry, at)))
 
-        writer.each_element(size, copy)
+        writer.each_element(size, copy, written_out=True)
 
 
 @contextmanager
