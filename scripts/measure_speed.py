@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from models_page import is_real
+from models_page import ROOMS, is_real
 
 import ptir
 from ptir.models import ModelDefinition
@@ -31,8 +31,6 @@ from ptir.runtime.recorded import image_size
 from ptir.runtime.specs import parameter_types
 
 FILE: Final = Path(__file__).resolve().parent.parent / "docs" / "results" / "model_speeds.json"
-ROOM: Final = 8 << 30
-"""Bytes that a process may take."""
 BESIDES: Final = 1 << 30
 """Bytes that it takes besides weights: the interpreter, the probe of bandwidth, activations."""
 LARGEST: Final = 200_000_000
@@ -121,14 +119,14 @@ def measured(name: str) -> dict[str, Any]:
     """The row of a preset: what ``ptir bench`` says of it, or how much room it would need."""
     definition, _ = preset(name)
     largest = 4 * max(sizes(definition, name))  # it is drawn in f32 before it is quantized
-    needs = math.inf
+    needs, room = math.inf, 0
     for quant in row_of(KINDS, ptir.load_model(f"random:{name}", backend="c")).formats:
         model = ptir.load_model(f"random:{name}", backend="c", quant=quant)
         weights = sum(model.store.type(one).nbytes for one in model.store.source.names())
-        needs = weights + largest + BESIDES
-        if needs <= ROOM:
+        needs, room = weights + largest + BESIDES, ROOMS[quant]
+        if needs <= room:
             return _benched(name, model, quant, weights)
-    return {"model_type": definition.model_type, "needs": needs, "room": ROOM}
+    return {"model_type": definition.model_type, "needs": needs, "room": room}
 
 
 def _benched(name: str, model: Any, quant: str | None, weights: int) -> dict[str, Any]:

@@ -27,6 +27,8 @@ MADE_UP: Final = re.compile(r".+-(tiny|micro)(-[a-z]+)?")
 REAL: Final = ("whisper-tiny",)
 RESULTS: Final = Path(__file__).resolve().parent.parent / "docs" / "results"
 BACKENDS: Final = {"ref": "NumPy", "c": "C", "opencl": "PoCL"}
+ROOMS: Final[Mapping[str | None, int]] = {"int8": 8 << 30, "int4": 20 << 30, None: 20 << 30}
+"""Bytes that a process may take, by the format of its weights."""
 TOLD: Final = 256 << 20
 """Bytes of weights from which the ratio of memory to them is told: below, Python is most of it."""
 
@@ -62,13 +64,13 @@ tokens, and 64 tokens behind them. {wrappers} are read for their text alone, as 
 """
 LANGUAGE_SPEED: Final = """
 Of each family the smallest preset that people run, with weights of `int8`, or of `int4` where those
-do not fit into {room}. *Decoding* and *prompt* (128 tokens) are tokens a second. A token needs its
+do not fit into {rooms[int8]}. *Decoding* and *prompt* (128 tokens) are tokens a second. A token needs its
 weights once, so *bandwidth*, the share of what memory gives at the same time that they are, tells
 how close decoding is to the most that it could be. Other traffic is not counted in it: `mamba2`'s
 layers carry 18 MiB that each token reads and writes, which makes 64% about 80%.
 """
 TOO_LARGE: Final = """
-Not measured, since their smallest preset does not fit in either format: {names}.
+Not measured, since their smallest preset does not fit into {rooms[int4]} in `int4` either: {names}.
 """
 NOT_MEASURED: Final = """
 Not measured yet: {names}; `python scripts/measure_speed.py PRESET` does it.
@@ -167,13 +169,12 @@ def page(note: str) -> str:
         json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))
         for name in ("models", "model_speeds")
     )
-    room = next(f"{row['room'] >> 30} GiB" for row in speed["presets"].values() if "room" in row)
     alone = [n for n, one in sorted(MODELS.items()) if not one.presets and _kind(one).tokens]
     facts = {
         **agreement["machine"],
         "machines": _machines(speed["presets"]),
         "wrappers": ", ".join(f"`{name}`" for name in alone),
-        "room": room,
+        "rooms": {quant: f"{room >> 30} GiB" for quant, room in ROOMS.items()},
     }
     parts = [note, INTRO.format(**facts)]
     for kind in dict.fromkeys(KINDS.values()):
@@ -208,10 +209,10 @@ def _section(
     head = ("command", "on", *kind.head, "weights, MiB", "memory, MiB")
     measured = (row for row in rows.values() if "command" in row)
     yield _table(head, ([*_timed(kind, row, marks(presets)[on(row)])] for row in measured))
-    yield from _lacking(found, rows)
+    yield from _lacking(found, rows, facts)
 
 
-def _lacking(found: Sequence[str], rows: Mapping[str, Row]) -> Iterator[str]:
+def _lacking(found: Sequence[str], rows: Mapping[str, Row], facts: Row) -> Iterator[str]:
     """Which families have no speed, and why."""
     large = [
         f"`{name}` of `{row['model_type']}` (about {row['needs'] / 2**30:.0f} GiB)"
@@ -219,7 +220,7 @@ def _lacking(found: Sequence[str], rows: Mapping[str, Row]) -> Iterator[str]:
         if "needs" in row
     ]
     if large:
-        yield TOO_LARGE.format(names=", ".join(large))
+        yield TOO_LARGE.format(names=", ".join(large), **facts)
     told = {row["model_type"] for row in rows.values()}
     others = [f"`{name}`" for name in found if name not in told]
     if others:

@@ -16,12 +16,13 @@ from ptir.checkpoint import Checkpoint, save_folder
 from ptir.cli.model import PROPOSERS as NAMED
 from ptir.errors import UnsupportedError, UsageError
 from ptir.functional import full
+from ptir.models.nextn import Predicting
 from ptir.models.table import definition, presets
 from ptir.params.source import ArraySource, RandomSource
 from ptir.runtime import Model
 from ptir.runtime.session import WIDTHS, Session
 from ptir.runtime.specs import parameter_types
-from ptir.runtime.speculation import PROPOSERS, NextNHead, Payoff, PromptLookup
+from ptir.runtime.speculation import PROPOSERS, Payoff, PromptLookup
 from recurrent_models import QWEN
 from running import REF, Command, assert_close, command, llama_folder
 
@@ -96,19 +97,12 @@ def proposed(monkeypatch: pytest.MonkeyPatch) -> Proposed:
     found: Proposed = []
     propose = Session.propose
 
-    def noted(self: Session, count: int) -> list[int]:
-        said = propose(self, count)
-        found.append(([], said))
+    def noted(self: Session, text: Sequence[int], count: int) -> list[int]:
+        said = propose(self, text, count)
+        found.append((list(text), said))
         return said
 
-    class Noting(NextNHead):
-        def propose(self, tokens: Sequence[int], count: int) -> list[int]:
-            said = super().propose(tokens, count)
-            found[-1][0].extend(tokens)
-            return said
-
     monkeypatch.setattr(Session, "propose", noted)
-    monkeypatch.setitem(PROPOSERS, "nextn", Noting)
     return found
 
 
@@ -160,7 +154,7 @@ def test_a_state_that_goes_on_keeps_what_the_head_has_read(
     assert_as_the_witness(model, arrays, proposed)
 
 
-def test_each_row_keeps_its_last_hidden_state(model: Model) -> None:
+def test_each_row_keeps_its_hidden_states(model: Model) -> None:
     state = model.new_state(2, 64, heads=True)
     prompts = [PROMPT, PROMPT[:3]]
     # The second row's prompt ends within the first chunk: it takes nothing in from the second.
@@ -168,7 +162,28 @@ def test_each_row_keeps_its_last_hidden_state(model: Model) -> None:
     for rows in (prompts, long):
         model.generate_batch(rows, max_tokens=1, state=state)
         for row, text in enumerate(rows):
-            assert_close(state.tensors[-1][0].numpy()[row], hidden_of(model, text)[-1])
+            kept = state.tensors[-1][0].numpy()[row, 0, : len(text)]
+            assert_close(kept, hidden_of(model, text))
+
+
+def test_a_head_reads_once_what_came_since_it_was_asked(
+    model: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Plain steps leave it alone: it reads what they took in together, when it is asked again."""
+    sizes: list[int] = []
+    read = Predicting.read
+
+    def noted(self: Predicting, tokens: Any, *rest: Any) -> Any:
+        sizes.append(tokens.shape[1])
+        return read(self, tokens, *rest)
+
+    widths = iter([*[1] * 9, 2, *[1] * NEW])
+    monkeypatch.setattr(Payoff, "width", lambda self: next(widths))
+    monkeypatch.setattr(Predicting, "read", noted)  # a program is captured the first time
+    model.head_steps._jitted.clear()
+    found = model.generate(PROMPT, **PLAIN, speculate="nextn")
+    assert found.token_ids == model.generate(PROMPT, **PLAIN).token_ids
+    assert sizes == [32] and found.stats.proposed_tokens == 1
 
 
 @pytest.mark.parametrize("sampling", [{}, {**HOT, "top_k": 1}], ids=["greedy", "sampled"])

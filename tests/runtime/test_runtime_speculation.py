@@ -16,8 +16,9 @@ from tokenizers.models import WordLevel
 import ptir
 from proposals import PROPOSALS, Told
 from ptir.errors import UsageError
-from ptir.runtime import Model
+from ptir.runtime import Model, speculation
 from ptir.runtime.generate import GenerationRun
+from ptir.runtime.generation import GenerationStats
 from ptir.runtime.session import WIDTHS, Session
 from ptir.runtime.speculation import DraftModel, Payoff, PromptLookup
 from running import REF, llama_folder
@@ -251,3 +252,48 @@ def test_speculation_comes_back_when_the_text_repeats_itself(payoff: Any) -> Non
             learned.verified(width - 1, width - 1 if step > 100 else 0)
     assert sum(width > 1 for width in found[:100]) < 16
     assert sum(width > 1 for width in found[-200:]) > 190
+
+
+class FourAtOnce:
+    """A session that submits four steps a call; a step takes a second, all proposals are wrong."""
+
+    room = 1000
+
+    def __init__(self) -> None:
+        self.clock, self.pending, self.verified = 0.0, 0, 0
+
+    def advance(self, active: Any, logits_too: bool, ahead: int) -> tuple[Any, None]:
+        if self.pending == 0:
+            self.pending = min(1 + ahead, 4)
+            self.clock += self.pending
+        self.pending -= 1
+        return np.zeros(1, np.int32), None
+
+    def verify(self, last: int, proposed: Sequence[int], logits_too: bool) -> tuple[list[int], None]:
+        self.clock += 1.5
+        self.verified += 1
+        return [0], None
+
+
+def test_steps_that_were_asked_for_and_not_submitted_do_not_count(
+    payoff: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = FourAtOnce()
+    monkeypatch.setattr(speculation.time, "perf_counter", lambda: session.clock)
+    steps: Any = speculation.SpeculativeSteps(
+        session, Told([7] * 400, PROPOSALS["right"]), lambda: [7, 7], GenerationStats()
+    )
+    for left in range(300, 0, -1):
+        steps.advance(np.ones(1, bool), False, left - 1)
+    assert steps._payoff._seconds[1].value == pytest.approx(1)
+    assert session.verified < 12, session.verified
+
+
+def test_what_is_dear_to_try_is_tried_less_often(payoff: Any) -> None:
+    cheap, dear = ({1: 1.0, 2: two, 4: 9.0, 8: 9.0} for two in (1.2, 4.0))
+    tries = [sum(width > 1 for width in payoff(costs, 0.0, 400)) for costs in (cheap, dear)]
+    assert tries[1] < tries[0] < 14, tries
+
+
+def test_eight_are_tried_where_two_do_not_pay(payoff: Any) -> None:
+    assert payoff({1: 1.0, 2: 2.2, 4: 2.4, 8: 3.0}, 1.0, 100)[-50:].count(8) == 50

@@ -14,7 +14,7 @@ from ptir.capture.tensor import Tensor
 from ptir.models.causal import CachePositions, Decoder, DecoderBlock
 from ptir.models.fields import whole_or_none
 from ptir.nn import Linear, Module, RMSNorm, last_rows
-from ptir.nn.state import Carried, LayerState, LayerTensors, Recurrent, State, whole
+from ptir.nn.state import HiddenStates, LayerState, LayerTensors, State, whole
 
 HEADS: Final = "mtp_num_hidden_layers"
 """The key of config.json that counts heads."""
@@ -71,71 +71,69 @@ class NextN(Module):
 
 
 class Predicting:
-    """A model whose steps let its head take in what they do; a ``CausalModel``.
+    """A model whose steps keep what its head will read; a ``CausalModel``.
 
-    Its state is the model's, then the head's, then the last hidden state of each row. The head
-    stands a token behind: its position p has hidden state p and token p + 1.
+    Its state is the model's, then the head's, then the hidden states of all positions. The head
+    stands a token behind: its position p has hidden state p and token p + 1. It reads nothing
+    before it is asked, and then all that came since at once, which costs little more than a token.
     """
 
     def __init__(self, model: Decoder, head: NextN) -> None:
         self._model, self._head = model, head
 
     def states(self) -> tuple[LayerState, ...]:
-        """Those of the model's layers, the head's and the last hidden state.
+        """Those of the model's layers, the head's and the hidden states.
 
         The head keeps all positions, since it proposes from places that no session knows of.
         """
-        last = Recurrent((Carried("hidden", (self._head.size,)),))
-        return (*self._model.states(), *whole((self._head.state,)), last)
+        own = self._model.states()
+        return (*own, *whole((self._head.state,)), HiddenStates(self._head.size))
 
     def __call__(
         self, tokens: Tensor, state: State, start: Tensor, count: Tensor, *, every: bool = False
     ) -> tuple[Tensor, State]:
         """Logits and the next state; see ``CausalModel``."""
-        *own, cache, (last,) = state
+        *own, cache, (kept,) = state
         x, after = self._model.hidden(tokens, tuple(own), start, count)
         x = self._model.normed(x)
-        cache = self._taken_in(tokens, x, last, cache, start, count)
-        rows = last_rows(x, count)
-        logits = self._model.output(x if every else rows)
-        last = F.where((count > 0).reshape(-1, 1), rows, last)
-        return logits, (*after, cache, (last,))
+        rows = x.reshape(x.shape[0], 1, *x.shape[1:]).astype(kept.dtype)
+        kept = F.cache_update(kept, rows, start, count)
+        logits = self._model.output(x if every else last_rows(x, count))
+        return logits, (*after, cache, (kept,))
 
-    def _taken_in(
-        self,
-        tokens: Tensor,
-        x: Tensor,
-        last: Tensor,
-        cache: LayerTensors,
-        start: Tensor,
-        count: Tensor,
-    ) -> LayerTensors:
-        """The head's state once it has read every token with what the model gave before it.
+    def read(
+        self, tokens: Tensor, kept: Tensor, cache: LayerTensors, start: Tensor, count: Tensor
+    ) -> tuple[Tensor, Tensor, LayerTensors, Tensor]:
+        """The head takes in ``tokens`` i32[B,T], of which ``count`` i32[B] are real.
 
-        Nothing stands before a row's first token, which is left out: the others move up, and the
-        place behind them is written anew by the next step before anybody reads it.
+        They stand behind the ``start`` i32[B] positions that it holds and the next one, whose
+        hidden states are in ``kept`` [B,1,C,D]. Returns the most likely token behind them, the
+        head's hidden state f32[B,D] there, its next state and the position of that token, for
+        ``propose``.
         """
-        length = tokens.shape[1]
-        before = last.reshape(last.shape[0], 1, -1)
-        if length > 1:
-            first = start == 0
-            later = F.concat([tokens[:, 1:], tokens[:, -1:]], axis=1)
-            tokens = F.where(first.reshape(-1, 1), later, tokens)
-            before = F.concat([before, x[:, :-1]], axis=1)
-            before = F.where(first.reshape(-1, 1, 1), x, before)
-        at = CachePositions.of(F.maximum(start - 1, 0), count, length)
-        return self._head(self._model.embedded(tokens, at), before, cache, at)[1]
+        (rows, length), (places, size) = tokens.shape, kept.shape[2:]
+        step = F.minimum(start.reshape(rows, 1) + F.arange(length), places - 1)
+        flat = kept.reshape(rows * places, size)
+        hidden = F.take(flat, step + (F.arange(rows) * places).reshape(rows, 1))
+        at = CachePositions.of(start, count, length)
+        embedded = self._model.embedded(tokens, at)
+        x, cache = self._head(embedded, hidden.astype(embedded.dtype), cache, at)
+        return self._said(last_rows(x, count), cache, start + count + 1)
 
     def propose(
         self, token: Tensor, hidden: Tensor, cache: LayerTensors, start: Tensor
     ) -> tuple[Tensor, Tensor, LayerTensors, Tensor]:
-        """What follows ``token`` i32[B], which was chosen at position ``start`` i32[B].
+        """What follows ``token`` i32[B], which the head said stands at position ``start`` i32[B].
 
-        ``hidden`` f32[B,D] is of the position before. Returns the most likely token, the head's
-        hidden state, its next state and the next ``start``.
+        ``hidden`` f32[B,D] is the head's own of the position before. Returns the most likely token,
+        the head's hidden state, its next state and the next ``start``.
         """
         at = CachePositions.of(start - 1, F.full((token.shape[0],), 1, "i32"), 1)
         embedded = self._model.embedded(token.reshape(-1, 1), at)
         x, cache = self._head(embedded, hidden.reshape(hidden.shape[0], 1, -1), cache, at)
-        x = x.reshape(*hidden.shape)
-        return self._model.output(x).argmax(1), x, cache, start + 1
+        return self._said(x.reshape(*hidden.shape), cache, start + 1)
+
+    def _said(
+        self, x: Tensor, cache: LayerTensors, start: Tensor
+    ) -> tuple[Tensor, Tensor, LayerTensors, Tensor]:
+        return self._model.output(x).argmax(1), x, cache, start

@@ -216,6 +216,27 @@ class Recurrent(Lasting):
 
 
 @dataclass(frozen=True)
+class HiddenStates(Lasting):
+    """What the model's output reads at every position: [batch, 1, capacity, size].
+
+    It has the shape of one head's keys, so that steps write it as they write these.
+    """
+
+    trims: ClassVar[bool] = True
+
+    size: int
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What its tensor is called."""
+        return ("hidden",)
+
+    def types(self, batch: int, capacity: int, cache_dtype: DType = F32) -> tuple[TensorType, ...]:
+        """One tensor of ``cache_dtype``."""
+        return (TensorType(cache_dtype, (batch, 1, capacity, self.size)),)
+
+
+@dataclass(frozen=True)
 class SharedState(Lasting):
     """Nothing of its own: the layer reads the tensors of ``layer``, after that has run."""
 

@@ -7,7 +7,7 @@ with ``count`` 0 in a step is left as it is. Decoding keeps tokens and positions
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Self
@@ -19,11 +19,11 @@ from ptir.capture.lazy import fetch
 from ptir.capture.plan import Plan
 from ptir.capture.tensor import Tensor, from_host
 from ptir.errors import UnsupportedError, UsageError
-from ptir.nn.state import State
+from ptir.nn.state import LayerTensors, State
 from ptir.runtime.draws import Draws
 from ptir.runtime.generation import SamplingOptions
 from ptir.runtime.session_state import SessionState
-from ptir.runtime.steps import Steps, choose, chunk_sizes
+from ptir.runtime.steps import CHUNKS, Steps, choose, chunk_sizes
 
 if TYPE_CHECKING:
     from ptir.runtime.handle import Model
@@ -172,10 +172,20 @@ class Session:
             given = (tokens, *self._state.split(), start, count, repeated, logits_too)
             captures.append(partial(self._steps.verify(1, self.capacity).prepare, *given))
         if speculative and self._state.heads:
-            *_, cache, (hidden,) = self._state.tensors
-            program = self._steps.propose(self.capacity)
-            captures.append(partial(program.prepare, last, hidden, cache, start))
+            captures += self._head_captures(last, start, count)
         check_together(captures + self._state.slide_captures())
+
+    def _head_captures(
+        self, last: Tensor, start: Tensor, count: Tensor
+    ) -> Iterator[Callable[[], Plan]]:
+        """What compiles the programs of the model's head."""
+        *_, cache, (kept,) = self._state.tensors
+        hidden = self._tensor(np.zeros((1, kept.shape[-1]), np.float32))
+        yield partial(self._steps.propose(self.capacity).prepare, last, hidden, cache, start)
+        for size in CHUNKS:
+            tokens = self._tensor(np.zeros((1, size), np.int32))
+            program = self._steps.read(self.capacity)
+            yield partial(program.prepare, tokens, kept, cache, start, count)
 
     def watch(self, prompts: Sequence[Sequence[int]], vocabulary: int) -> None:
         """Remember which tokens each row holds, for the repetition penalty."""
@@ -318,21 +328,34 @@ class Session:
         self._draws.back(0 if self._options.greedy else size)
         return controls
 
-    def propose(self, count: int) -> list[int]:
-        """The tokens that the model's head says follow the last one, at most ``count``.
+    def propose(self, text: Sequence[int], count: int) -> list[int]:
+        """The tokens that the model's head says follow a row's ``text``, at most ``count``.
 
-        The state must have been made with ``heads``.
+        It reads what it has not yet. The state must have been made with ``heads``.
         """
-        token, start = self._tokens, self._start
-        hidden = self._state.tensors[-1][0]
+        *own, cache, (kept,) = self._state.tensors
+        token, hidden, cache, start = self._read(text, kept, cache)
+        found = [token]
         program = self._steps.propose(self.capacity)
-        found: list[Tensor] = []
-        for _ in range(count):
-            *own, cache, last = self._state.tensors
+        for _ in range(count - 1):
             token, hidden, cache, start = program(token, hidden, cache, start)
-            self._state.tensors = (*own, cache, last)
             found.append(token)
+        self._state.tensors = (*own, cache, (kept,))
         return [int(one.numpy()[0]) for one in found]
+
+    def _read(self, text: Sequence[int], kept: Tensor, cache: LayerTensors) -> tuple[Any, ...]:
+        """Have the head read a text to its end, and say what follows (``Steps.read``)."""
+        end = len(text) - 1
+        at = min(int(self._state.read[0]), end - 1)  # its last token is read again for what it says
+        said: tuple[Any, ...] = ()
+        for size, real in chunk_sizes(end - at):
+            tokens = np.zeros((1, size), np.int32)
+            tokens[0, :real] = text[at + 1 : at + 1 + real]
+            start, count = (self._tensor(np.array([n], np.int32)) for n in (at, real))
+            said = self._steps.read(self.capacity)(self._tensor(tokens), kept, cache, start, count)
+            cache, at = said[2], at + real
+        self._state.read[0] = end
+        return said
 
     def _queue(self, active: Array, logits_too: bool, ahead: int) -> None:
         """Submit a step, and in the same call some of the ``ahead`` that follow it."""

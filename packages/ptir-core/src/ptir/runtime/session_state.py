@@ -46,7 +46,8 @@ class SessionState:
     are those that a row has taken in, as far as they are known: fewer where steps ran ahead.
     ``run`` is of the run that goes on with it last; those before it have nothing to say.
     ``model`` is whose layers it is of, where a model made it; with ``heads`` those of the model's
-    head are the last two (``ptir.models.nextn.Predicting``). ``logits`` f32[B,V] are what ``keep``
+    head are the last two (``ptir.models.nextn.Predicting``), and ``read`` i64[B] counts how many
+    positions of a row that head has read. ``logits`` f32[B,V] are what ``keep``
     found behind rows that are held to their ends. ``drafts`` are the states of models that proposed
     how the row goes on.
     """
@@ -74,6 +75,7 @@ class SessionState:
     def restart(self) -> None:
         """Forget everything: the state before the first step."""
         self.positions = np.zeros(self.batch, np.int64)
+        self.read = np.zeros(self.batch, np.int64)
         self.tokens: list[list[int]] = [[] for _ in range(self.batch)]
         self.tensors: State = tuple(
             tuple(self._zeros(one) for one in self._types(state, self.capacity))
@@ -222,6 +224,8 @@ class SessionState:
             self._put_back(layers, back)
             self._put_windows_back({r: m for r, m in back.items() if self._lacks(r, wanted[r])})
         self.positions = wanted
+        # The head read the last position together with the token behind it, which is gone.
+        self.read = np.minimum(self.read, np.maximum(wanted - 1, 0))
         self.tokens = [row[:at] for row, at in zip(self.tokens, wanted, strict=True)]
         self._marks = deque((m for m in self._marks if (m.positions <= wanted).all()), MARKS)
         return wanted.copy()

@@ -35,10 +35,12 @@ LONGEST, SHORTEST = 4, 2
 """Tokens of a text's end that are looked up, the longest first."""
 WEIGHT: Final = 0.2
 """Of the newest measurement in a running mean."""
-MOSTLY: Final = 0.7
+MOSTLY: Final = 0.65
 """How often proposals must be right for a wider step to be tried."""
 LEAST_PATIENCE, MOST_PATIENCE = 8, 64
 """Plain steps until proposals that did not pay are tried again: twice as many every time."""
+REGRET: Final = 0.03
+"""What trying again may cost, of the time of the plain steps before; they are more if it is dear."""
 MOST_AHEAD: Final = 8
 """Plain steps submitted at once where nothing was proposed lately."""
 
@@ -165,8 +167,8 @@ class NextNHead:
         self._session = session
 
     def propose(self, tokens: Sequence[int], count: int) -> list[int]:
-        """What the head says follows the session's last token."""
-        return self._session.propose(count)
+        """What the head says follows ``tokens``, which the session has but for the last one."""
+        return self._session.propose(tokens, count)
 
 
 def _best(model: Model) -> Proposer:
@@ -228,6 +230,7 @@ class Payoff:
         self._seconds: dict[int, _Mean] = {}
         self._seen: set[int] = set()
         self._patience = self._wait = 0
+        self._waited = False
 
     def width(self) -> int:
         """The best width of the next step; 1 is a plain one."""
@@ -238,15 +241,19 @@ class Payoff:
         if unknown:
             return unknown[0]
         best = max(self._seconds, key=lambda width: self._gain(width) / self._seconds[width].value)
-        larger = next((width for width in WIDTHS if width > best), best)
-        if best > 1 and larger not in self._seconds and self._right.value > MOSTLY:
-            return larger  # to learn what it costs
-        if best == 1:
-            self._patience = min(MOST_PATIENCE, 2 * self._patience or LEAST_PATIENCE)
-            self._wait = self._patience
+        wider = next((width for width in WIDTHS if width not in self._seconds), best)
+        if wider > best and self._right.value > MOSTLY:
+            return wider  # to learn what it costs: where two do not pay, eight may
+        if best > 1:
+            self._patience = 0
+            return best
+        self._waited = not self._waited
+        if not self._waited:
             return WIDTHS[0]  # whether proposals have become better
-        self._patience = 0
-        return best
+        self._patience = min(MOST_PATIENCE, 2 * self._patience or LEAST_PATIENCE)
+        wasted = self._seconds[WIDTHS[0]].value / self._seconds[1].value - 1
+        self._wait = max(self._patience, round(wasted / REGRET)) - 1
+        return 1
 
     def _gain(self, width: int) -> float:
         """Tokens that a step is expected to give."""
@@ -265,9 +272,9 @@ class Payoff:
         """So many of the proposed tokens were right."""
         self._right.add(accepted / min(accepted + 1, proposed))
 
-    def skip(self, steps: int) -> None:
-        """So many plain steps come, whatever is proposed."""
-        self._wait = max(0, self._wait - steps)
+    def wait_less(self) -> None:
+        """A plain step was taken whose width nobody asked for."""
+        self._wait = max(0, self._wait - 1)
 
     @property
     def waiting(self) -> int:
@@ -293,7 +300,7 @@ class SpeculativeSteps:
         self._payoff = Payoff()
         self._verified: deque[tuple[int, Array | None]] = deque()
         self._unproposed = 0
-        self._submitted, self._began = 1, 0.0
+        self._taken, self._began = 0, 0.0
 
     def advance(
         self, active: Array, logits_too: bool = False, ahead: int = 0
@@ -326,13 +333,15 @@ class SpeculativeSteps:
 
     def _plain(self, active: Array, logits_too: bool, ahead: int) -> tuple[Array, Array | None]:
         """A plain step; some more are submitted with it while nothing is going to be proposed."""
+        if self._session.pending:
+            self._payoff.wait_less()
+        else:
+            self._taken, self._began = 0, time.perf_counter()
         further = min(ahead, max(self._payoff.waiting, min(self._unproposed, MOST_AHEAD) - 1))
-        if not self._session.pending:
-            self._payoff.skip(further)
-            self._submitted, self._began = 1 + further, time.perf_counter()
         found = self._session.advance(active, logits_too, further)
+        self._taken += 1
         if not self._session.pending:
-            self._payoff.stepped(1, (time.perf_counter() - self._began) / self._submitted)
+            self._payoff.stepped(1, (time.perf_counter() - self._began) / self._taken)
         return found
 
 

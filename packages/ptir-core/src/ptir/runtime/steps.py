@@ -48,6 +48,13 @@ class Steps:
         """
         return self._get(self._verify, batch, capacity)
 
+    def read(self, capacity: int) -> Any:
+        """``(tokens i32[1,T], kept [1,1,C,D], state, start, count)`` to what the head says then.
+
+        See ``Predicting.read``, which the model must be.
+        """
+        return self._get(self._read, 1, capacity)
+
     def propose(self, capacity: int) -> Any:
         """``(token i32[1], hidden f32[1,D], state, start)`` to the next ones, by the model's head.
 
@@ -70,6 +77,12 @@ class Steps:
         self, tokens: Tensor, state: State, start: Tensor, count: Tensor
     ) -> tuple[Tensor, State]:
         return self._model(tokens, state, start, count)
+
+    def _read(
+        self, tokens: Tensor, kept: Tensor, state: LayerTensors, start: Tensor, count: Tensor
+    ) -> tuple[Tensor, Tensor, LayerTensors, Tensor]:
+        assert isinstance(self._model, Predicting)
+        return self._model.read(tokens, kept, state, start, count)
 
     def _propose(
         self, token: Tensor, hidden: Tensor, state: LayerTensors, start: Tensor
