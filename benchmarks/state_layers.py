@@ -105,6 +105,14 @@ class Carried:
         return self.bench.seconds(steps)
 
 
+def normed(x: Tensor) -> Tensor:
+    """What a layer reads; what it gives is added, as in a model.
+
+    Layers square what they read: without both the last ones would compute with denormals.
+    """
+    return F.rms_norm(x, F.full((x.shape[-1],), 1.0), epsilon=1e-6)
+
+
 def rule_operands(bench: Bench, config: Config, length: int) -> list[Tensor]:
     """Operands of the rule, as models have them: keys of length 1, rates below 1, decays."""
     keys, values = config.keys, config.values
@@ -133,7 +141,8 @@ def delta_works(bench: Bench, config: Config) -> tuple[dict[str, Work], dict[str
     def step(x: Tensor, count: Tensor, state: Any) -> Any:
         at, after = CachePositions.of(count, count, 1), []
         for layer, before in zip(bound, state, strict=True):
-            x, left = layer(x, before, at)
+            added, left = layer(normed(x), before, at)
+            x = x + added
             after.append(left)
         return x, tuple(after)
 
@@ -222,10 +231,10 @@ def mixture_works(bench: Bench, quant: bool, rows: int) -> tuple[dict[str, Work]
 
     def step(x: Tensor, chosen: Tensor) -> Tensor:
         for layer in range(MIXTURES):
-            given = chosen[layer]
-            gate, up = (product(x, f"{layer}.{name}", given) for name in ("gate", "up"))
+            given, read = chosen[layer], normed(x)
+            gate, up = (product(read, f"{layer}.{name}", given) for name in ("gate", "up"))
             made = product(F.swiglu(gate, up), f"{layer}.down", given)
-            x = made.sum(axis=1)
+            x = x + made.sum(axis=1)
         return x
 
     run, x = ptir.jit(step), bench.tensor(bench.normal(rows, WIDTH))
