@@ -5,8 +5,9 @@ Works alternate, with probes of read bandwidth between them, and ratios are take
 - ``delta``: gated delta layers (those of qwen3.5-0.8b, bf16) and the rule alone. A step reads the
   weights and the state; a prompt's rule stands beside the same rule token by token, as a scan
   (``gated_delta_rule="force=recurrent"``) and as steps of decoding.
-- ``experts``: a mixture of 32 experts of which 4 work. A step reads the weights of those; rows of a
-  prompt stand beside as many rows of a linear map with as many products.
+- ``experts``: mixtures of 32 experts of which 4 work, small ones and as wide as gpt-oss's. A step
+  reads the weights of those; rows of a prompt stand beside as many rows of a linear map with as
+  many products.
 
     python benchmarks/state_layers.py --backend c --rounds 5 --json out.json
 """
@@ -17,6 +18,7 @@ import argparse
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -46,10 +48,6 @@ PART: Final = 128
 RECURRENT: Final = "force=recurrent"
 STEPS: Final = 8
 """Steps of a piece."""
-MIXTURE: Final = ExpertSizes(experts=32, chosen=4, inner=768)
-WIDTH: Final = 1024
-MIXTURES: Final = 12
-"""In a row, as a model has them: a call of a compiled function is paid for once for all."""
 TOKENS: Final = 32
 """Tokens of a piece, one after the other, each with experts of its own."""
 ROWS: Final = 512
@@ -59,6 +57,29 @@ SHARE, PROMPTS, ACTIVE = 0.8, 3.0, 1.2
 
 Array = np.ndarray[Any, Any]
 Work = Callable[[], float]
+
+
+@dataclass(frozen=True)
+class Mixtures:
+    """Experts of so many layers ``width`` wide, in a row as a model has them.
+
+    A call of a compiled function is paid for once for all.
+    """
+
+    experts: ExpertSizes
+    width: int
+    layers: int
+
+    @property
+    def sizes(self) -> dict[str, tuple[int, int]]:
+        """Outputs and inputs of an expert's matrices, by their names."""
+        inner, width = self.experts.inner, self.width
+        return {"gate_up": (2 * inner, width), "down": (width, inner)}
+
+
+SMALL: Final = Mixtures(ExpertSizes(experts=32, chosen=4, inner=768), 1024, 12)
+LARGE: Final = Mixtures(ExpertSizes(experts=32, chosen=4, inner=2880), 2880, 3)
+"""As wide as those of gpt-oss-20b."""
 
 
 class Bench:
@@ -202,14 +223,15 @@ def prompt_works(bench: Bench, config: Config) -> dict[str, Work]:
     return works
 
 
-def mixture_works(bench: Bench, quant: bool, rows: int) -> tuple[dict[str, Work], dict[str, float]]:
+def mixture_works(
+    bench: Bench, quant: bool, rows: int, given: Mixtures = SMALL
+) -> tuple[dict[str, Work], dict[str, float]]:
     """Mixtures one after the other over so many tokens, and the bytes of the experts at work."""
-    how = MIXTURE
-    sizes = {"gate": (how.inner, WIDTH), "up": (how.inner, WIDTH), "down": (WIDTH, how.inner)}
+    how = given.experts
     arrays: dict[str, Array] = {}
     nbytes = 0.0
-    for layer in range(MIXTURES):
-        for name, (outputs, inputs) in sizes.items():
+    for layer in range(given.layers):
+        for name, (outputs, inputs) in given.sizes.items():
             shape, key = (how.experts * outputs, inputs), f"{layer}.{name}"
             if quant:
                 words = (shape[0], inputs // 8)
@@ -226,21 +248,21 @@ def mixture_works(bench: Bench, quant: bool, rows: int) -> tuple[dict[str, Work]
         if not quant:
             return F.expert_linear(x, of(name), chosen, experts=how.experts)
         words, scale = of(f"{name}.words"), of(f"{name}.scale")
-        given: dict[str, Any] = {"bits": 4, "group": 32, "experts": how.experts}
-        return F.quantized_expert_linear(x, words, scale, scale * -8.0, chosen, **given)
+        form: dict[str, Any] = {"bits": 4, "group": 32, "experts": how.experts}
+        return F.quantized_expert_linear(x, words, scale, scale * -8.0, chosen, **form)
 
     def step(x: Tensor, chosen: Tensor) -> Tensor:
-        for layer in range(MIXTURES):
-            given, read = chosen[layer], normed(x)
-            gate, up = (product(read, f"{layer}.{name}", given) for name in ("gate", "up"))
-            made = product(F.swiglu(gate, up), f"{layer}.down", given)
+        for layer in range(given.layers):
+            both = product(normed(x), f"{layer}.gate_up", chosen[layer])
+            gate, up = both[..., : how.inner], both[..., how.inner :]
+            made = product(F.swiglu(gate, up), f"{layer}.down", chosen[layer])
             x = x + made.sum(axis=1)
         return x
 
-    run, x = ptir.jit(step), bench.tensor(bench.normal(rows, WIDTH))
+    run, x = ptir.jit(step), bench.tensor(bench.normal(rows, given.width))
     choices = [
         bench.tensor(
-            np.argsort(bench.draws.random((MIXTURES, rows, how.experts)), axis=2)[
+            np.argsort(bench.draws.random((given.layers, rows, how.experts)), axis=2)[
                 ..., : how.chosen
             ].astype(np.int32)
         )
@@ -250,18 +272,18 @@ def mixture_works(bench: Bench, quant: bool, rows: int) -> tuple[dict[str, Work]
     def work() -> float:
         return bench.seconds(lambda: [run(x, chosen) for chosen in choices])
 
-    name = f"{'int4' if quant else 'bf16'}, {rows}"
+    name = f"{'int4' if quant else 'bf16'}, {given.width} wide, {rows}"
     return {name: work}, {name: len(choices) * nbytes}
 
 
 def dense_works(bench: Bench, quant: bool) -> dict[str, Work]:
     """A linear map of as many products as a prompt's rows have with their experts."""
-    how, rows = MIXTURE, ROWS * MIXTURE.chosen
-    shape = (3 * MIXTURES * how.inner, WIDTH)
+    how, width, rows = SMALL.experts, SMALL.width, ROWS * SMALL.experts.chosen
+    shape = (3 * SMALL.layers * how.inner, width)
     name = "int4" if quant else "bf16"
     if quant:
-        words = bench.draws.integers(0, 1 << 32, (shape[0], WIDTH // 8), np.uint32)
-        scale = bench.normal(shape[0], WIDTH // 32, by=0.01).astype(ml_dtypes.bfloat16)
+        words = bench.draws.integers(0, 1 << 32, (shape[0], width // 8), np.uint32)
+        scale = bench.normal(shape[0], width // 32, by=0.01).astype(ml_dtypes.bfloat16)
         of = bench.store({"words": words, "scale": scale})
     else:
         of = bench.store({"w": bench.normal(*shape, by=0.02).astype(ml_dtypes.bfloat16)})
@@ -273,7 +295,7 @@ def dense_works(bench: Bench, quant: bool) -> dict[str, Work]:
         given: dict[str, Any] = {"bits": 4, "group": 32, "layout": "oi"}
         return F.quantized_linear(x, words, scale, scale * -8.0, **given)
 
-    run, x = ptir.jit(product), bench.tensor(bench.normal(rows, WIDTH))
+    run, x = ptir.jit(product), bench.tensor(bench.normal(rows, width))
     return {f"{name}, linear": lambda: bench.seconds(lambda: run(x))}
 
 
@@ -314,17 +336,20 @@ def expert_rows(bench: Bench, given: argparse.Namespace) -> list[Row]:
     works: dict[str, Work] = {}
     nbytes: dict[str, float] = {}
     for quant in (False, True):
-        for count in (1, ROWS):
-            made, read = mixture_works(bench, quant, count)
+        for sizes, count in ((SMALL, 1), (LARGE, 1), (SMALL, ROWS)):
+            made, read = mixture_works(bench, quant, count, sizes)
             works |= made
             nbytes |= read
         works |= dense_works(bench, quant)
     found = rounds(works, given.rounds, given.threads)
     rows = []
     for name in ("bf16", "int4"):
-        one, many, dense = f"{name}, 1", f"{name}, {ROWS}", f"{name}, linear"
-        times = [o[one][0] * o[one][1] / (4 * nbytes[one]) for o in found]
-        rows.append(Row("experts, decode", f"{name}, x active bytes", times, "x", ACTIVE, True))
+        for sizes in (SMALL, LARGE):
+            one = f"{name}, {sizes.width} wide"
+            spent = [round[f"{one}, 1"] for round in found]
+            times = [s * b / (4 * nbytes[f"{one}, 1"]) for s, b in spent]
+            rows.append(Row("experts, decode", f"{one}, x active bytes", times, "x", ACTIVE, True))
+        many, dense = f"{name}, {SMALL.width} wide, {ROWS}", f"{name}, linear"
         rows.append(Row("experts, prompt", name, [o[many][0] / 4 * 1e3 for o in found], "ms"))
         ratios = [o[many][0] / o[dense][0] for o in found]
         rows.append(Row("experts, prompt", f"{name}, x linear", ratios, "x"))

@@ -269,7 +269,9 @@ class FourAtOnce:
         self.pending -= 1
         return np.zeros(1, np.int32), None
 
-    def verify(self, last: int, proposed: Sequence[int], logits_too: bool) -> tuple[list[int], None]:
+    def verify(
+        self, last: int, proposed: Sequence[int], logits_too: bool
+    ) -> tuple[list[int], None]:
         self.clock += 1.5
         self.verified += 1
         return [0], None
