@@ -65,9 +65,9 @@ tokens, and 64 tokens behind them. {wrappers} are read for their text alone, as 
 LANGUAGE_SPEED: Final = """
 Of each family the smallest preset that people run, with weights of `int8`, or of `int4` where those
 do not fit into {rooms[int8]}. *Decoding* and *prompt* (128 tokens) are tokens a second. A token
-needs its weights once, so *bandwidth*, the share of what memory gives at the same time that they are, tells
-how close decoding is to the most that it could be. Other traffic is not counted in it: `mamba2`'s
-layers carry 18 MiB that each token reads and writes, which makes 64% about 80%.
+needs its weights once, so *bandwidth*, the share of what memory gives at the same time that they
+are, tells how close decoding is to the most that it could be. Other traffic is not counted in it:
+`mamba2`'s layers carry 18 MiB that each token reads and writes, which makes 64% about 80%.
 """
 TOO_LARGE: Final = """
 Not measured, since their smallest preset does not fit into {rooms[int4]} in `int4` either: {names}.

@@ -6,13 +6,15 @@ import math
 from collections.abc import Callable
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from ptir.codegen.expressions.index import (
+    MOST,
     Axis,
     Index,
     axis,
+    is_long,
     number,
     ravel_index,
     replaced,
@@ -24,32 +26,55 @@ SIZES = {"a": 3, "b": 16, "c": 5, "d": 48}
 Meaning = Callable[[dict[str, int]], int]
 
 
+HUGE = (1 << 20, 1 << 27)
+
+
+class Whole(int):
+    """A number as C computes with it: of 32 bits, which must hold it, or of 64."""
+
+    bits = 32
+
+    @staticmethod
+    def of(found: int, *parts: object) -> Whole:
+        """What comes of some parts: as many bits as the one with most."""
+        made = Whole(found)
+        made.bits = max(getattr(one, "bits", 32) for one in parts)
+        assert -(1 << made.bits - 1) <= found < 1 << made.bits - 1, f"{found} in {made.bits} bits"
+        return made
+
+    def __truediv__(self, other: int) -> Whole:
+        assert int(self) >= 0, "C would round a negative number the other way"
+        return Whole.of(int(self) // int(other), self, other)
+
+    def __mod__(self, other: int) -> Whole:
+        assert int(self) >= 0
+        return Whole.of(int(self) % int(other), self, other)
+
+    def __add__(self, other: int) -> Whole:
+        return Whole.of(int(self) + int(other), self, other)
+
+    def __mul__(self, other: int) -> Whole:
+        return Whole.of(int(self) * int(other), self, other)
+
+    def __sub__(self, other: int) -> Whole:
+        return Whole.of(int(self) - int(other), self, other)
+
+
+class Long:
+    """The cast: ``long @ a * b`` groups as ``(long)a*b`` does."""
+
+    def __matmul__(self, of: int) -> Whole:
+        made = Whole(of)
+        made.bits = 64
+        return made
+
+
 def value(index: Index, at: dict[str, int]) -> int:
     """What the C text of an index gives; C rounds towards zero."""
-
-    def quotient(a: int, b: int) -> int:
-        assert a >= 0, "C would round a negative number the other way"
-        return a // b
-
-    class Whole(int):
-        def __truediv__(self, other: int) -> Whole:
-            return Whole(quotient(int(self), other))
-
-        def __mod__(self, other: int) -> Whole:
-            assert int(self) >= 0
-            return Whole(int(self) % other)
-
-        def __add__(self, other: int) -> Whole:
-            return Whole(int(self) + int(other))
-
-        def __mul__(self, other: int) -> Whole:
-            return Whole(int(self) * int(other))
-
-        def __sub__(self, other: int) -> Whole:
-            return Whole(int(self) - int(other))
-
-    text = spelled(index, lambda expr: pytest.fail("nothing is dynamic here"))
-    return int(eval(text, {}, {name: Whole(n) for name, n in at.items()}))
+    assume(max(abs(index.low), abs(index.high)) < 1 << 60)
+    text = spelled(index, lambda expr: pytest.fail("nothing is dynamic here"), "long")
+    named = {name: Whole(n) for name, n in at.items()}
+    return int(eval(text.replace("(long)", "long@"), {"long": Long()}, named))
 
 
 @st.composite
@@ -64,7 +89,7 @@ def indices(draw: st.DrawFn, depth: int = 4) -> tuple[Index, Meaning]:
         right, other = draw(indices(depth - 1))
         return left + right, lambda at: mean(at) + other(at)
     if kind == "mul":
-        factor = draw(st.integers(-4, 20))
+        factor = draw(st.integers(-4, 20) | st.sampled_from(HUGE))
         return left * factor, lambda at: mean(at) * factor
     if kind == "shift":
         by = draw(st.integers(-30, 30))
@@ -83,6 +108,19 @@ def test_the_text_of_an_index_gives_what_it_was_built_from(
 ) -> None:
     index, mean = made
     assert value(index, at) == mean(at)
+
+
+@given(places, st.sampled_from(HUGE), st.integers(1, 24))
+def test_what_32_bits_do_not_hold_is_computed_in_64(
+    at: dict[str, int], factor: int, by: int
+) -> None:
+    far = axis("d", 48) * factor + axis("b", 16) * by
+    flat = at["d"] * factor + at["b"] * by
+    assert value(far * 64, at) == flat * 64
+    assert value(far // (by + 1) % 7 + axis("a", 3), at) == flat // (by + 1) % 7 + at["a"]
+    assert is_long(far) == (47 * factor + 15 * by > MOST)
+    back = far * 64 + axis("c", 5) * -1 * (1 << 31)  # what a part adds, another takes away
+    assert value(back, at) == flat * 64 - at["c"] * (1 << 31)
 
 
 @given(indices(), places)

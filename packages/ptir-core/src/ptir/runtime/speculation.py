@@ -40,7 +40,7 @@ MOSTLY: Final = 0.65
 LEAST_PATIENCE, MOST_PATIENCE = 8, 64
 """Plain steps until proposals that did not pay are tried again: twice as many every time."""
 REGRET: Final = 0.03
-"""What trying again may cost, of the time of the plain steps before; they are more if it is dear."""
+"""What trying again may cost, of the time of the plain steps before."""
 MOST_AHEAD: Final = 8
 """Plain steps submitted at once where nothing was proposed lately."""
 

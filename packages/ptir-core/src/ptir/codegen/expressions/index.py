@@ -97,7 +97,7 @@ class Index:
         return self.constant == other.constant and self.terms == other.terms
 
     def __repr__(self) -> str:
-        return spelled(self, lambda value: "?")
+        return spelled(self, lambda value: "?", "long")
 
     @property
     def is_dynamic(self) -> bool:
@@ -199,6 +199,8 @@ class Index:
 
 
 ZERO = Index({})
+MOST = (1 << 31) - 1
+"""The greatest number of 32 bits with a sign: what variables of kernels count to."""
 
 
 def axis(name: str, size: int) -> Index:
@@ -346,11 +348,26 @@ def ravel_index(coordinates: Iterable[Index], shape: Iterable[int]) -> Index:
     return flat
 
 
-def spelled(index: Index, dynamic_text: Callable[[Any], str]) -> str:
-    """``index`` in C, with ``dynamic_text`` giving the text of values known at run time only."""
+def is_long(index: Index) -> bool:
+    """Whether a sum of some of its parts does not fit into 32 bits."""
+    ends = [(index.constant, index.constant)]
+    for atom, factor in index.terms.items():
+        least, most = (factor * end for end in atom.bounds)
+        ends.append((min(least, most), max(least, most)))
+    below, above = sum(min(0, one) for one, _ in ends), sum(max(0, one) for _, one in ends)
+    return below < -MOST or above > MOST
+
+
+def spelled(index: Index, dynamic_text: Callable[[Any], str], long: str) -> str:
+    """``index`` in C, with ``dynamic_text`` giving the text of values known at run time only.
+
+    Parts are numbers of 32 bits. Where their sum is none (``is_long``) they become of type
+    ``long`` first.
+    """
     parts: list[str] = []
+    cast = f"({long})" if is_long(index) else ""
     for atom, factor in sorted(index.terms.items(), key=lambda item: -abs(item[1])):
-        text = _atom_text(atom, dynamic_text)
+        text = cast + _atom_text(atom, dynamic_text, long)
         parts.append(
             text if factor == 1 else f"{text}*{factor}" if factor > 0 else f"{text}*({factor})"
         )
@@ -359,7 +376,7 @@ def spelled(index: Index, dynamic_text: Callable[[Any], str]) -> str:
     return parts[0] if len(parts) == 1 else f"({'+'.join(parts)})"
 
 
-def _atom_text(atom: Atom, dynamic_text: Callable[[Any], str]) -> str:
+def _atom_text(atom: Atom, dynamic_text: Callable[[Any], str], long: str) -> str:
     match atom:
         case Axis():
             return atom.name
@@ -367,7 +384,7 @@ def _atom_text(atom: Atom, dynamic_text: Callable[[Any], str]) -> str:
             return dynamic_text(atom.value)
         case _:
             sign = "/" if isinstance(atom, Quotient) else "%"
-            inner = spelled(atom.of, dynamic_text)
+            inner = spelled(atom.of, dynamic_text, long)
             if atom.of.low < 0:  # C rounds towards zero: move into the positive range first
                 lift = -(atom.of.low // atom.by) * atom.by
                 shift = lift // atom.by if sign == "/" else 0

@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 from ptir.backend.clike.names import RELATIONS
 from ptir.backend.kernel import Argument, Dialect
 from ptir.codegen.expressions.expr import Apply, Cell, Const, Coordinate, Expr, Var
-from ptir.codegen.expressions.index import ZERO, Dynamic, Index, spelled
+from ptir.codegen.expressions.index import ZERO, Dynamic, Index, is_long, spelled
 from ptir.codegen.kernel_ir import nodes
 from ptir.codegen.kernel_ir.values import (
     FetchAdd,
@@ -26,7 +26,7 @@ from ptir.codegen.kernel_ir.values import (
     Splat,
     Word,
 )
-from ptir.types import BOOL, I32, U8, U32, DType
+from ptir.types import BOOL, I32, I64, U8, U32, DType
 
 JOINED: Final = {"and": "&&", "or": "||"}
 
@@ -95,7 +95,7 @@ class Renderer:
 
     def index(self, index: Index) -> str:
         """The text of an index."""
-        return spelled(index, self.text)
+        return spelled(index, self.text, self.dialect.type(I64, 1))
 
     def condition(self, expr: Expr) -> str:
         """A mask where a language wants to know whether it holds."""
@@ -285,7 +285,7 @@ def _place_of_lane(part: Expr, number: int) -> LanePlaces | None:
         return None
     for atom, factor in part.index.terms.items():
         lane = atom.value if isinstance(atom, Dynamic) else None
-        if isinstance(lane, Lane) and lane.number == number:
+        if isinstance(lane, Lane) and lane.number == number and not is_long(part.index):
             rest = part.index - Index({atom: factor})
             return LanePlaces(part.memory, lane.of, factor, rest)
     return None

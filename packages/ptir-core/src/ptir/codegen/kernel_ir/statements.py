@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from ptir.backend.kernel import Language, WorkgroupPrimitives
 from ptir.codegen.expressions.expr import Apply, Const, Coordinate, Expr, Var, as_index
-from ptir.codegen.expressions.index import Axis, Index, axis
+from ptir.codegen.expressions.index import MOST, Axis, Index, axis
 from ptir.codegen.kernel_ir.nodes import (
     Array,
     Assign,
@@ -70,7 +70,12 @@ class Statements:
         return made
 
     def let_index(self, index: Index, size: int, name: str | None = None) -> Index:
-        """A place below ``size`` as a variable, so that what is computed from it stays simple."""
+        """A place below ``size`` as a variable, so that what is computed from it stays simple.
+
+        One that 32 bits do not hold stays as it is.
+        """
+        if size > MOST:
+            return index
         return axis(self.let(Coordinate(I32, index), name).name, size)
 
     def declare(self, value: Expr, *names: str) -> Var:

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 from ptir.backend.kernel import Argument
 from ptir.codegen.expressions.expr import Expr
-from ptir.codegen.expressions.index import Index, dynamic
+from ptir.codegen.expressions.index import MOST, Index, dynamic
 from ptir.codegen.kernel_ir import nodes
 from ptir.codegen.kernel_ir.values import Read
 from ptir.codegen.lowering.algebra import bits
@@ -23,7 +23,6 @@ JOINED: Final = "joined"
 """The buffer of several."""
 TABLE: Final = "places"
 """Where each of them begins in it, an i32 each."""
-FURTHEST: Final = (1 << 31) - 1
 
 
 class Binding(NamedTuple):
@@ -44,7 +43,8 @@ class Bindings(Rewriter):
     def moved(self, memory: str, at: Index) -> Index:
         """A rewritten place in the buffer of several."""
         begin = Read(I32, TABLE, Index({}, self._number[memory]))
-        return dynamic(begin, 0, FURTHEST) + self.index(at)
+        place = self.index(at)
+        return dynamic(begin, 0, MOST - place.high) + place
 
     def visit_read(self, one: Read) -> Expr:
         """A word of the buffer of several."""

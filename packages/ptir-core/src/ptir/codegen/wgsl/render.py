@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 
 from ptir.backend.kernel import Argument, WholeKernel
 from ptir.codegen.expressions.expr import Apply, Cell, Const, Coordinate, Expr, Var
-from ptir.codegen.expressions.index import Index, spelled
+from ptir.codegen.expressions.index import Index, is_long, spelled
 from ptir.codegen.kernel_ir import nodes
 from ptir.codegen.kernel_ir.values import Read, Word
 from ptir.codegen.lowering.bindings import Binding, joined, layout
@@ -21,6 +21,7 @@ from ptir.codegen.lowering.table import lowered
 from ptir.codegen.lowering.vectors import elements, vectors
 from ptir.codegen.wgsl.names import renamed, safe
 from ptir.codegen.wgsl.ops import TYPES, applied, literal
+from ptir.errors import UnsupportedError
 from ptir.types import I32, DType
 
 INVOCATIONS: Final = 64
@@ -148,7 +149,12 @@ class Renderer:
 
     def index(self, index: Index) -> str:
         """The text of an index, as an i32."""
-        return spelled(renamed(index), self._whole)
+        if is_long(index):
+            raise UnsupportedError(
+                f"WGSL counts elements in 32 bits, and a kernel reads at places up to {index.high}:"
+                " cut the tensor into parts of fewer elements"
+            )
+        return spelled(renamed(index), self._whole, "i32")
 
     def _whole(self, expr: Expr) -> str:
         """The text of a value as a part of an index."""
