@@ -27,7 +27,7 @@ AGAIN: Final = 3
 
 They stand whole where they are written, and CI runs a slice of the corpus on each device.
 """
-LONG: Final = 0.7
+LONG: Final = 0.5
 """Seconds that one parameter set of a test costs a slice, on average over slices.
 
 What takes n times as long is in one slice of n, so that a test pays for its length by itself.
