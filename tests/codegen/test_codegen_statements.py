@@ -7,9 +7,9 @@ import pytest
 from ptir.backend.kernel import Argument, Dialect
 from ptir.codegen.expressions.expr import Const, Var
 from ptir.codegen.expressions.index import Axis, Dynamic, Index, axis
+from ptir.codegen.kernel_ir.nodes import Store
 from ptir.codegen.kernel_ir.render import Renderer
 from ptir.codegen.kernel_ir.statements import Statements
-from ptir.codegen.kernel_ir.nodes import Store
 from ptir.codegen.kernel_ir.values import Gather, Lane, Read
 from ptir.codegen.wgsl.dialect import Wgsl
 from ptir.codegen.wgsl.render import module
