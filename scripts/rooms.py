@@ -30,6 +30,7 @@ ROOMS: Final[dict[str, dict[str, str]]] = {
         "[patterns.md](patterns.md)",
         "backend": "the contract, level-1 interpreter, level-2 dialect and device, discovery, "
         "trials, probe, the disk cache and the state of code that it holds for",
+        "sharding": "which axes of ops go together, and ops on parts of values",
         "passes": "one pass per file, and the pipeline",
         "partition": "programs partitioned among workers, in phases; see "
         "[partition.md](partition.md)",

@@ -7,7 +7,7 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ptir.partition.placement import (
+from ptir.sharding.placement import (
     Split,
     balanced,
     below,

@@ -23,10 +23,10 @@ from ptir.ir.graph import freeze, source
 from ptir.ir.program import Port, Program
 from ptir.ops.implementations import FUNCTIONALS, PORTABLE, Functional, Implementation
 from ptir.partition import Partial, Partition, PartitionedBackend, Split, partition
-from ptir.partition.local import compute, localized, says_the_same
 from ptir.partition.phases import InputShard, PhaseOutput
 from ptir.partition.search import search
-from ptir.partition.strategies import strategy
+from ptir.sharding.local import compute, localized, says_the_same
+from ptir.sharding.strategies import strategy
 from ptir.types import spec
 from ptir_backend_ref.backend import RefBackend
 from ptir_testsuite.oracles.accuracy import Terms

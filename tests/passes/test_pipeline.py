@@ -24,7 +24,8 @@ def program() -> Program:
 
 def test_order_is_the_one_of_the_design() -> None:
     assert [stage.name for stage in PIPELINE] == [
-        *("canonicalize", "cse", "dce", "backend pre", "raise", "backend raised", "select"),
+        *("canonicalize", "cse", "dce", "backend pre", "raise", "hoist takes"),
+        *("backend raised", "select"),
         *("backend selected", "legalize", "lift_params"),
         *("canonicalize", "cse", "dce", "backend cleanup", "prepack"),
     ]

@@ -13,7 +13,7 @@ from spellings import NEAR_MISSES, SPELLINGS, Written
 
 from evaluation import evaluate
 from ptir.ir.program import Block
-from ptir.passes.cse import cse_block
+from ptir.rewrite.cse import cse_block
 from ptir.rewrite.engine import rewrite
 from ptir.rewrite.patterns import Patterns
 from ptir.rewrite.raising import raised

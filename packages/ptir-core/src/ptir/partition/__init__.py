@@ -15,7 +15,7 @@ from ptir.partition.phases import (
     ProgramOutput,
     WorkerProgram,
 )
-from ptir.partition.placement import REPLICATED, Partial, Placement, Replicated, Split
+from ptir.sharding.placement import REPLICATED, Partial, Placement, Replicated, Split
 
 __all__ = [
     "REPLICATED",

@@ -12,7 +12,6 @@ from ptir.ir.program import Instruction, Port, Program
 from ptir.ops.record import OPS
 from ptir.ops.verify import verify
 from ptir.partition.costs import Costs
-from ptir.partition.local import compute, full_value, redistributed, shard_of
 from ptir.partition.phases import (
     InputShard,
     Partition,
@@ -22,10 +21,11 @@ from ptir.partition.phases import (
     Source,
     WorkerProgram,
 )
-from ptir.partition.placement import REPLICATED, Partial, Placement, Split
 from ptir.partition.search import Decision, search
 from ptir.partition.search_space import SearchSpace
-from ptir.partition.strategies import replicated_strategy
+from ptir.sharding.local import compute, full_value, redistributed, shard_of
+from ptir.sharding.placement import REPLICATED, Partial, Placement, Split
+from ptir.sharding.strategies import replicated_strategy
 
 Version = tuple[int, bool]
 """A value as it was made, or (True) made whole for every worker."""

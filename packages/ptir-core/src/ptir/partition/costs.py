@@ -10,8 +10,8 @@ from typing import Final
 from ptir.backend.explanation import SELECTING, UPDATES
 from ptir.ir.program import Block, Instruction
 from ptir.ops.record import OPS
-from ptir.partition.placement import Partial, Placement, most_of
-from ptir.partition.strategies import Strategy, Types, block_strategy, replicated_strategy
+from ptir.sharding.placement import Partial, Placement, most_of
+from ptir.sharding.strategies import Strategy, Types, block_strategy, replicated_strategy
 
 
 @dataclass(frozen=True)

@@ -31,13 +31,13 @@ from ptir.ir.program import Block, Instruction, Port, Program
 from ptir.ops.implementations import BACKEND
 from ptir.partition.build import partition
 from ptir.partition.costs import Costs
-from ptir.partition.local import full_value, shard_of
 from ptir.partition.phases import InputShard, Partition, PhaseOutput, ProgramOutput, WorkerProgram
-from ptir.partition.placement import Placement, Split
 from ptir.passes.context import PassContext
 from ptir.passes.cse import cse
 from ptir.passes.dce import dce
 from ptir.passes.legalize import legalize
+from ptir.sharding.local import full_value, shard_of
+from ptir.sharding.placement import Placement, Split
 from ptir.types import TensorType
 
 

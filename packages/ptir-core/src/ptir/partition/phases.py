@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from ptir.ir.program import Program
-from ptir.partition.placement import Placement, Split
+from ptir.sharding.placement import Placement, Split
 
 
 @dataclass(frozen=True)

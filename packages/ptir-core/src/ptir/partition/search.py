@@ -14,9 +14,9 @@ from typing import Final
 
 from ptir.ir.program import Instruction, Program
 from ptir.partition.costs import Costs
-from ptir.partition.placement import REPLICATED, Partial, Placement
 from ptir.partition.search_space import SearchSpace
-from ptir.partition.strategies import Strategy
+from ptir.sharding.placement import REPLICATED, Partial, Placement
+from ptir.sharding.strategies import Strategy
 
 BEAM_WIDTH: Final = 16
 """How many states go on after each op."""

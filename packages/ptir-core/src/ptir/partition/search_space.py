@@ -12,8 +12,8 @@ from typing import Final
 from ptir.ir.program import Block, Instruction, Program
 from ptir.ops.record import OPS
 from ptir.partition.costs import Costs, bytes_accessed, op_cost
-from ptir.partition.placement import Placement, Split, most_of
-from ptir.partition.strategies import (
+from ptir.sharding.placement import Placement, Split, most_of
+from ptir.sharding.strategies import (
     Propagation,
     Strategy,
     Types,

@@ -16,6 +16,7 @@ from ptir.passes.context import Pass, PassContext
 from ptir.passes.cse import cse
 from ptir.passes.dce import dce
 from ptir.passes.finish import FINISHING
+from ptir.passes.hoist_takes import hoist_takes
 from ptir.passes.raise_composites import AS_WRITTEN, raise_composites
 from ptir.passes.select import select
 from ptir.passes.stage import PLUGGED, Stage, check_ports, plug_in
@@ -32,6 +33,7 @@ PIPELINE: Final[tuple[Stage, ...]] = (
     Stage("dce", dce),
     Stage("backend pre", point="pre"),
     Stage("raise", raise_composites),
+    Stage("hoist takes", hoist_takes),
     Stage("backend raised", point="raised"),
     Stage("select", select),
     *FINISHING,

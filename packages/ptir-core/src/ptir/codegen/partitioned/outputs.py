@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from ptir.codegen.partitioned.program import BoundProgram
 from ptir.codegen.partitioned.shard_views import NotPartitioned
 from ptir.ir.graph import Ref, freeze, source
-from ptir.partition.local import full_value
 from ptir.partition.phases import Partition, PhaseOutput, ProgramOutput
-from ptir.partition.placement import REPLICATED, Split
+from ptir.sharding.local import full_value
+from ptir.sharding.placement import REPLICATED, Split
 from ptir.types import TensorType
 
 MOST = 1 << 20

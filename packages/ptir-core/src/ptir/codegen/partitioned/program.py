@@ -14,8 +14,8 @@ from ptir.ir.program import Block, Instruction
 from ptir.ops.implementations import BACKEND
 from ptir.partition.phases import Partition, PhaseOutput, WorkerProgram
 from ptir.passes.context import PassContext
-from ptir.passes.cse import cse_block
 from ptir.passes.legalize import legalize
+from ptir.rewrite.cse import cse_block
 
 
 @dataclass(frozen=True)

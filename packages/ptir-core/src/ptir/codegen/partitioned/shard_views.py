@@ -17,9 +17,9 @@ from ptir.codegen.expressions.unpacked import UNPACK
 from ptir.codegen.weights.panels import LANES, Panels, panels_of
 from ptir.ir.graph import Ref, freeze, inline, repeat, source
 from ptir.ir.program import Block, Instruction, Program
-from ptir.partition.local import axis_slice, concatenated
 from ptir.partition.phases import InputShard
-from ptir.partition.placement import Ranges, Split
+from ptir.sharding.local import axis_slice, concatenated
+from ptir.sharding.placement import Ranges, Split
 from ptir.types import TensorType
 
 

@@ -18,10 +18,10 @@ from ptir.ir.graph import freeze, source
 from ptir.ir.program import Instruction
 from ptir.ops import OPS
 from ptir.ops.record import Array, Op, Sample
-from ptir.partition.local import compute, full_value, shard_of
-from ptir.partition.placement import REPLICATED, Partial, Placement, Ranges, Split, merged
-from ptir.partition.sharding_rules import factors
-from ptir.partition.strategies import Strategy, strategy
+from ptir.sharding.local import compute, full_value, shard_of
+from ptir.sharding.placement import REPLICATED, Partial, Placement, Ranges, Split, merged
+from ptir.sharding.rules import factors
+from ptir.sharding.strategies import Strategy, strategy
 from ptir.types import dtype_of
 from together import together
 

@@ -16,7 +16,7 @@ from typing import Final
 
 from ptir.ir.program import Instruction
 from ptir.ops.record import OPS
-from ptir.partition.placement import (
+from ptir.sharding.placement import (
     REPLICATED,
     Partial,
     Placement,

@@ -14,7 +14,7 @@ from functools import lru_cache
 from typing import Final
 
 from ptir.ir.program import Block, Instruction
-from ptir.partition.placement import (
+from ptir.sharding.placement import (
     REPLICATED,
     Partial,
     Placement,
@@ -24,7 +24,7 @@ from ptir.partition.placement import (
     cut,
     merged,
 )
-from ptir.partition.sharding_rules import factors
+from ptir.sharding.rules import factors
 from ptir.types import TensorType
 
 Types = tuple[TensorType, ...]

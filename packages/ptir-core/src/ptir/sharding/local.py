@@ -15,17 +15,17 @@ from ptir.ir.program import Block, Instruction
 from ptir.ops import movement
 from ptir.ops.implementations import FUNCTIONALS, PORTABLE
 from ptir.ops.record import OPS
-from ptir.partition.placement import Partial, Placement, Split, below, runs
-from ptir.partition.strategies import (
+from ptir.rewrite.cse import cse_block
+from ptir.rewrite.engine import rewrite
+from ptir.rewrite.rules import rules
+from ptir.sharding.placement import Partial, Placement, Split, below, runs
+from ptir.sharding.strategies import (
     BlockStrategy,
     Strategy,
     block_strategy,
     replicated_strategy,
     strategy,
 )
-from ptir.passes.cse import cse_block
-from ptir.rewrite.engine import rewrite
-from ptir.rewrite.rules import rules
 from ptir.types import F32
 
 ADDED: Final = {
@@ -85,7 +85,7 @@ def _check(instruction: Instruction, chosen: Strategy, worker: int, found: Seque
         raise VerifyError(
             f"partition: {instruction.name}: worker {worker} gets {_listed(found)} where"
             f" {_listed(chosen.results)} makes {_listed(wanted)}; correct the row of"
-            f" {instruction.op!r} in ptir.partition.sharding_rules"
+            f" {instruction.op!r} in ptir.sharding.rules"
         )
 
 

@@ -1,0 +1,337 @@
+"""Takes are hoisted: where one row is read of what is computed row by row, only it is computed.
+
+A prompt's logits are those of its last token, and many encoders give what they say of the first:
+behind the last layer that mixes rows (keys and values of attention are of all of them), all others
+are computed for nobody. XLA and MLIR hoist slices above elementwise ops; here whatever has a
+sharding rule is one worker's part, the lowerings of composites included.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Final
+
+from ptir.ir.attributes import Attributes
+from ptir.ir.graph import Ref, emit, freeze, repeat, source
+from ptir.ir.location import Location, located
+from ptir.ir.program import Block, Instruction, Program
+from ptir.ops.fill import full, highest, scalar
+from ptir.ops.implementations import FUNCTIONALS, PORTABLE
+from ptir.ops.record import OPS, op
+from ptir.passes.context import PassContext
+from ptir.sharding.local import axis_slice, compute, localized, says_the_same
+from ptir.sharding.placement import REPLICATED, Placement, Split
+from ptir.sharding.strategies import Strategy, block_strategy, replicated_strategy, strategy
+from ptir.types import TensorType
+
+COUNTED: Final = "hoist take"
+WORTH: Final = frozenset({"composite", "dot_general", "reduce"})
+"""Ops of which at least one must be spared: what reads a row computes all others as it reads."""
+
+
+@dataclass(frozen=True)
+class Positioned:
+    """A composite whose rows know where they stand: operand ``start`` i32[B] says it of the first.
+
+    ``axis`` is that of the rows, in the first operand and in the result.
+    """
+
+    axis: int
+    start: int
+
+
+POSITIONED: Final = {"attention": Positioned(axis=2, start=3)}
+
+
+def hoist_takes(program: Program, context: PassContext) -> Program:
+    """``program`` in which what is computed of one row alone is computed of that row alone.
+
+    Each take or slice that was hoisted is counted in ``context``. Sums may round as those of
+    fewer rows do. Where indices are to be checked, all stays as it is.
+    """
+    if context.check_indices:
+        return program
+    main, found = program.main, True
+    while found:
+        found = False
+        for root in _roots(main):
+            narrowing = _Narrowing(main, root)
+            if narrowing.pays:
+                main, found = narrowing.block_after(), True
+                context.rewrites[COUNTED] = context.rewrites.get(COUNTED, 0) + 1
+                break
+    return program if main is program.main else replace(program, main=main)
+
+
+# --- what is read ---
+
+
+@dataclass(frozen=True)
+class _Root:
+    """Instruction ``number`` reads one place of ``axis`` of its first operand.
+
+    The place is ``place``, or what its second operand holds.
+    """
+
+    number: int
+    axis: int
+    place: int | None
+
+
+def _roots(block: Block) -> Iterator[_Root]:
+    """What reads one place of an axis, but of the last (where weights would be cut)."""
+    for number, instruction in enumerate(block.instructions):
+        axis, place = _read(instruction, block)
+        if axis is None:
+            continue
+        type = block.types[instruction.operands[0]]
+        if axis < type.rank - 1 and type.shape[axis] > 1:
+            yield _Root(number, axis, place)
+
+
+def _read(instruction: Instruction, block: Block) -> tuple[int | None, int | None]:
+    """The axis and, where it is known, the place that an instruction reads alone."""
+    types = [block.types[v] for v in instruction.operands]
+    given = instruction.attributes
+    if instruction.op == "take" and types[1].size == 1:
+        return given["axis"], None
+    if instruction.op == "composite" and instruction.name == "embedding" and types[1].size == 1:
+        return 0, None
+    if instruction.op == "slice":
+        sizes = (types[0].shape, instruction.types[0].shape)
+        cut = [a for a, (before, after) in enumerate(zip(*sizes, strict=True)) if before != after]
+        if len(cut) == 1 and instruction.types[0].shape[cut[0]] == 1:
+            return cut[0], given["starts"][cut[0]]
+    return None, None
+
+
+# --- what is computed of it ---
+
+
+def _first(axis: int, count: int) -> Split:
+    """One place of an axis for one worker, all others for another."""
+    return Split(axis, (((0, 1),), ((1, count),)))
+
+
+def _one_place(placement: Placement, count: int) -> bool:
+    """Whether a place of it is one of an axis of ``count``, and not of two that became one."""
+    if isinstance(placement, Split):
+        return placement == _first(placement.axis, count)
+    return placement == REPLICATED
+
+
+class _Narrowing:
+    """Which instructions compute nothing that is read but for one place, and a block without it."""
+
+    def __init__(self, block: Block, root: _Root) -> None:
+        self._block, self._root = block, root
+        self._instruction = block.instructions[root.number]
+        self._count = block.types[self._instruction.operands[0]].shape[root.axis]
+        self._chosen: dict[int, Strategy] = {}
+        self._choose()
+
+    @property
+    def pays(self) -> bool:
+        """Whether something is spared that is not computed as it is read anyway."""
+        return any(self._block.instructions[number].op in WORTH for number in self._chosen)
+
+    def _choose(self) -> None:
+        """From the root back: narrow is what nobody reads but for one place, of one axis."""
+        block = self._block
+        uses = Counter(v for i in block.instructions for v in i.operands)
+        uses.update(block.outputs)
+        wanted: defaultdict[int, list[Split]] = defaultdict(list)
+        wanted[self._instruction.operands[0]].append(_first(self._root.axis, self._count))
+        numbered = list(enumerate(block.numbered()))
+        for number, (results, instruction) in reversed(numbered[: self._root.number]):
+            read = [at for at, v in enumerate(results) if uses[v]]
+            splits = {split for at in read for split in wanted[results[at]]}
+            whole = any(len(wanted[results[at]]) < uses[results[at]] for at in read)
+            if not read or whole or len(splits) != 1:
+                continue
+            chosen = self._strategy(instruction, read, splits.pop())
+            if chosen is not None:
+                self._chosen[number] = chosen
+                for value, placement in zip(instruction.operands, chosen.operands, strict=True):
+                    if isinstance(placement, Split):
+                        wanted[value].append(placement)
+
+    def _strategy(
+        self, instruction: Instruction, read: Sequence[int], split: Split
+    ) -> Strategy | None:
+        """How one place of the results that are ``read`` is computed of one of each operand."""
+        positioned = _positioned(instruction)
+        if positioned is not None:
+            if split.axis != positioned.axis:
+                return None
+            others = replicated_strategy(instruction).operands[1:]
+            return Strategy((split, *others), (split,))
+        if "creation" in OPS[instruction.op].traits:
+            return None  # its places differ
+        types = tuple(self._block.types[v] for v in instruction.operands)
+        chosen = strategy(instruction, types, len(types) + read[0], split)
+        if chosen is None or any(chosen.results[at] != split for at in read):
+            return None
+        if not all(_one_place(p, self._count) for p in (*chosen.operands, *chosen.results)):
+            return None
+        if instruction.op == "composite":
+            region = instruction.regions[0]
+            if not _alike(region, chosen.operands):
+                return None
+            if not says_the_same(instruction, localized(region, chosen.operands, 0)):
+                return None
+        return chosen
+
+    # --- the block after it ---
+
+    def block_after(self) -> Block:
+        """The block that computes the same from fewer rows."""
+        block = self._block
+        inputs = [source(type) for type in block.inputs]
+        values: dict[int, Ref] = dict(enumerate(inputs))
+        numbered = list(block.numbered())
+        place = self._place_instructions()
+        order = sorted(range(len(numbered)), key=lambda number: (number not in place, number))
+        taken: dict[int, Ref] = {}  # one row of what is computed whole
+
+        def row(value: int, axis: int) -> Ref:
+            if value in narrow:
+                return values[value]
+            if value not in taken:
+                with located(_place(self._instruction)):
+                    taken[value] = self._taken(values[value], axis, values)
+            return taken[value]
+
+        narrow: set[int] = set()
+        for number in order:
+            results, instruction = numbered[number]
+            with located(instruction.location):
+                made: Sequence[Ref]
+                if number == self._root.number:
+                    read = row(instruction.operands[0], self._root.axis)
+                    made = [op("reshape")(read, shape=instruction.types[0].shape)]
+                elif number in self._chosen:
+                    chosen = self._chosen[number]
+                    operands = [
+                        row(v, p.axis) if isinstance(p, Split) else values[v]
+                        for v, p in zip(instruction.operands, chosen.operands, strict=True)
+                    ]
+                    made = self._computed(instruction, chosen, operands, values)
+                    narrow.update(results)
+                else:
+                    made = repeat(instruction, [values[v] for v in instruction.operands])
+            values.update(zip(results, made, strict=True))
+        return freeze([values[v] for v in block.outputs], inputs)
+
+    def _place_instructions(self) -> set[int]:
+        """The instructions that the place is computed by, which must come first.
+
+        None of them is narrow: who reads a place of something computed reads it whole.
+        """
+        if self._root.place is not None:
+            return set()
+        made = {v: number for number, (r, _) in enumerate(self._block.numbered()) for v in r}
+        found: set[int] = set()
+        pending = [self._instruction.operands[1]]
+        while pending:
+            number = made.get(pending.pop())
+            if number is not None and number not in found:
+                found.add(number)
+                pending.extend(self._block.instructions[number].operands)
+        return found
+
+    def _taken(self, whole: Ref, axis: int, values: Mapping[int, Ref]) -> Ref:
+        """The place of ``axis`` that is read, as an axis of one."""
+        place = self._root.place
+        if place is not None:
+            return axis_slice(whole, axis, place, place + 1)
+        index = op("reshape")(values[self._instruction.operands[1]], shape=(1,))
+        return op("take")(whole, index, axis=axis)
+
+    def _computed(
+        self,
+        instruction: Instruction,
+        chosen: Strategy,
+        operands: list[Ref],
+        values: Mapping[int, Ref],
+    ) -> Sequence[Ref]:
+        """The results of a narrow instruction."""
+        positioned = _positioned(instruction)
+        if positioned is None:
+            return compute(instruction, chosen, 0, operands)
+        start = operands[positioned.start]
+        operands[positioned.start] = op("add")(start, self._moved(start.type, values))
+        types = [operand.type for operand in operands]
+        attributes = {k: v for k, v in instruction.attributes.items() if k != "name"}
+        portable = FUNCTIONALS[instruction.name].implementations[PORTABLE]
+        lowering = portable.lower(types, Attributes(attributes))
+        given, results = instruction.attributes, lowering.output_types
+        return emit("composite", operands, given, results, (lowering,), instruction.location)
+
+    def _moved(self, type: TensorType, values: Mapping[int, Ref]) -> Ref:
+        """How far behind the first row that is which is read, for each row of a batch."""
+        if self._root.place is not None:
+            return full(self._root.place, type.shape, type.dtype)
+        index = values[self._instruction.operands[1]]
+        own = index.type.dtype
+        last = scalar(min(self._count - 1, highest(own)), own)
+        flat = op("reshape")(index, shape=())
+        inside = op("minimum")(op("maximum")(flat, scalar(0, own)), last)
+        return op("broadcast_to")(op("cast")(inside, dtype=type.dtype), shape=type.shape)
+
+
+def _place(instruction: Instruction) -> Location:
+    """Where what stands for an instruction comes from: of the functional that it was, if any."""
+    given = instruction.location
+    return given.inside(instruction.name, "") if instruction.op == "composite" else given
+
+
+def _positioned(instruction: Instruction) -> Positioned | None:
+    known = instruction.op == "composite" and "implementation" not in instruction.attributes
+    return POSITIONED.get(instruction.name) if known else None
+
+
+# --- what is the same for every place ---
+
+
+@lru_cache(maxsize=1 << 10)
+def _alike(block: Block, inputs: tuple[Placement, ...]) -> bool:
+    """Whether what one place needs of a block's own values is the same for every place.
+
+    A lowering may hold values of all places, positions say: they are not those of any place.
+    """
+    found = block_strategy(block, inputs)
+    if found is None:
+        return False
+    made = {v: (i, at) for results, i in block.numbered() for at, v in enumerate(results)}
+
+    def uniform(value: int, split: Split) -> bool:
+        if value not in made:
+            return False
+        instruction, at = made[value]
+        if "creation" in OPS[instruction.op].traits:
+            return instruction.op == "iota" and instruction.attributes["axis"] != split.axis
+        types = tuple(block.types[v] for v in instruction.operands)
+        chosen = strategy(instruction, types, len(types) + at, split)
+        if chosen is None or not _alike_inside(instruction, chosen):
+            return False
+        pairs = zip(instruction.operands, chosen.operands, strict=True)
+        return all(not isinstance(p, Split) or uniform(v, p) for v, p in pairs)
+
+    for instruction, chosen in zip(block.instructions, found.strategies, strict=True):
+        if not _alike_inside(instruction, chosen):
+            return False
+        for value, needs in zip(instruction.operands, chosen.operands, strict=True):
+            has = found.values[value]
+            if isinstance(needs, Split) and has == REPLICATED and not uniform(value, needs):
+                return False
+    return True
+
+
+def _alike_inside(instruction: Instruction, chosen: Strategy) -> bool:
+    if instruction.op != "composite" or chosen == replicated_strategy(instruction):
+        return True
+    return _alike(instruction.regions[0], chosen.operands)
