@@ -262,6 +262,21 @@ def test_results_whose_rows_are_different_axes_stay(
     assert_same_numbers(before, after, arrays(before, np.array([4], np.int32)))
 
 
+def test_what_says_where_a_query_stands_is_of_the_root_and_not_of_attention(
+    context: PassContext,
+) -> None:
+    def last(q: Any, k: Any, v: Any, start: Any, at: Any) -> Any:
+        seen = F.attention(q, k, v, start=start)
+        return F.embedding(seen.reshape(ROWS, WIDTH), at)
+
+    shapes = spec("f32", 1, 1, ROWS, WIDTH), spec("f32", 1, 1, 16, WIDTH)
+    before = ptir.capture(last, *shapes, shapes[1], AT, AT)
+    after = hoisted(before, context)
+    of = [(i.name, i.location.functional) for i in after.main.instructions]
+    assert [name for name, functional in of if functional == "attention"] == ["attention"]
+    assert ("add", "embedding") in of and ("take", "embedding") in of
+
+
 def test_nothing_is_hoisted_where_indices_are_checked(context: PassContext) -> None:
     before = ptir.capture(CHAINS["linear"], X, W, AT)
     assert hoist_takes(before, replace(context, check_indices=True)) is before

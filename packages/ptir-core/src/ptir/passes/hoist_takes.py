@@ -263,7 +263,8 @@ class _Narrowing:
         if positioned is None:
             return compute(instruction, chosen, 0, operands)
         start = operands[positioned.start]
-        operands[positioned.start] = op("add")(start, self._moved(start.type, values))
+        with located(_place(self._instruction)):
+            operands[positioned.start] = op("add")(start, self._moved(start.type, values))
         types = [operand.type for operand in operands]
         attributes = {k: v for k, v in instruction.attributes.items() if k != "name"}
         portable = FUNCTIONALS[instruction.name].implementations[PORTABLE]
@@ -283,10 +284,10 @@ class _Narrowing:
         return op("broadcast_to")(op("cast")(inside, dtype=type.dtype), shape=type.shape)
 
 
-def _place(instruction: Instruction) -> Location:
-    """Where what stands for an instruction comes from: of the functional that it was, if any."""
-    given = instruction.location
-    return given.inside(instruction.name, "") if instruction.op == "composite" else given
+def _place(root: Instruction) -> Location:
+    """Where what reads a row comes from: of the root, as a lowering of the functional it was."""
+    given = root.location
+    return given.inside(root.name, PORTABLE) if root.op == "composite" else given
 
 
 def _positioned(instruction: Instruction) -> Positioned | None:

@@ -42,7 +42,11 @@ def listed_merges(metadata: Metadata, vocabulary: Vocabulary, model: str) -> lis
         raise CheckpointError(
             f"{MERGES}: missing; a tokenizer of {model!r} is made of merges; {AGAIN}"
         )
-    merges = [*map(_pair, lines)]
+    merges = [
+        (left, right) if left else _pair(line)
+        for line in lines
+        for left, _, right in (line.partition(" "),)
+    ]
     whole = map("".join, merges)
     known = all(map(vocabulary.ids.__contains__, chain(whole, *merges)))
     if not known or len({*merges}) < len(merges):
