@@ -19,7 +19,7 @@ from evaluation import evaluate
 from ptir import functional as F
 from ptir.capture import call
 from ptir.functional.define import lowering
-from ptir.ir.program import Program
+from ptir.ir.program import Port, Program
 from ptir.ops.implementations import FUNCTIONALS, PORTABLE, Functional, Implementation
 from ptir.passes import PassContext
 from ptir.passes.cse import cse
@@ -62,6 +62,10 @@ def row(x: Any, at: Any) -> Any:
     return F.take(x.reshape(ROWS, -1), at)
 
 
+def turned(x: Any, w: Any, at: Any) -> Any:
+    return row(F.linear(x + x.transpose(0, 2, 1), w[:ROWS]), at)
+
+
 def squared(x: Any, at: Any) -> Any:
     return row(x * x, at)
 
@@ -93,6 +97,7 @@ CHAINS: dict[str, Callable[..., Any]] = {
         F.linear(x - x.max(axis=1, keepdims=True), w), at
     ),
     "along another axis": lambda x, w, at: F.take(F.linear(x, w), at, axis=1),
+    "of a value and of it turned": lambda x, w, at: turned(F.gelu(x[:, :, :ROWS]), w, at),
     "as an embedding": lambda x, w, at: F.embedding(F.linear(x, w).reshape(ROWS, WIDTH), at),
     "of an index that depends on the value": lambda x, w, at: row(
         F.linear(F.gelu(x), w), F.gelu(x)[0, :, 0].argmax(axis=0).reshape(1)
@@ -275,6 +280,43 @@ def test_what_says_where_a_query_stands_is_of_the_root_and_not_of_attention(
     of = [(i.name, i.location.functional) for i in after.main.instructions]
     assert [name for name, functional in of if functional == "attention"] == ["attention"]
     assert ("add", "embedding") in of and ("take", "embedding") in of
+
+
+SEVERAL: dict[str, tuple[Callable[..., Any], int]] = {
+    "two places of what reads the same": (
+        lambda x, w: F.linear(x, w)[:, 1] * F.linear(F.gelu(x), w)[:, 4],
+        2,
+    ),
+    "two places of two values": (lambda x, w: F.linear(x, w)[:, 1] * F.linear(x, -w)[:, 4], 2),
+    "one behind the other": (lambda x, w: F.linear(x + F.linear(x, w)[:, 2:3], w)[:, 5], 2),
+    "a row of a matrix of several": (lambda x, w: F.gelu(F.gelu(F.linear(x, w))[1])[3], 2),
+    "a row behind what mixes rows of a matrix": (
+        lambda x, w: F.gelu(F.softmax(F.linear(x, w), axis=1)[1])[3],
+        2,
+    ),
+}
+
+
+@pytest.mark.parametrize("case", SEVERAL)
+def test_several_reads_of_one_program_are_hoisted(case: str, context: PassContext) -> None:
+    function, count = SEVERAL[case]
+    before = ptir.capture(function, BATCH, W)
+    after = hoisted(before, context)
+    assert context.rewrites[COUNTED] == count
+    assert_same_numbers(before, after, arrays(before))
+
+
+def test_weights_are_not_cut(context: PassContext) -> None:
+    """What is computed of parameters alone is computed once, in a form of its own."""
+
+    def one_of_three(x: Any, w: Any) -> Any:
+        return F.linear(x, F.gelu(w)[1])
+
+    before = ptir.capture(one_of_three, X, spec("f32", 3, WIDTH, WIDTH))
+    given, weights = before.ports
+    of_parameters = replace(before, ports=(given, Port(weights.name, "parameter")))
+    assert hoist_takes(of_parameters, context) is of_parameters
+    assert hoist_takes(before, context) is not before
 
 
 def test_nothing_is_hoisted_where_indices_are_checked(context: PassContext) -> None:

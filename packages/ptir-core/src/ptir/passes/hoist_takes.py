@@ -8,8 +8,9 @@ sharding rule is one worker's part, the lowerings of composites included.
 
 from __future__ import annotations
 
+import heapq
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Final
@@ -54,15 +55,11 @@ def hoist_takes(program: Program, context: PassContext) -> Program:
     """
     if context.check_indices:
         return program
-    main, found = program.main, True
-    while found:
-        found = False
-        for root in _roots(main):
-            narrowing = _Narrowing(main, root)
-            if narrowing.pays:
-                main, found = narrowing.block_after(), True
-                context.rewrites[COUNTED] = context.rewrites.get(COUNTED, 0) + 1
-                break
+    main = program.main
+    given = [v for v, port in enumerate(program.ports) if port.kind == "input"]
+    while found := _apart(_Graph(main, given)):
+        main = _Hoisted(main, found).block()
+        context.rewrites[COUNTED] = context.rewrites.get(COUNTED, 0) + len(found)
     return program if main is program.main else replace(program, main=main)
 
 
@@ -81,15 +78,32 @@ class _Root:
     place: int | None
 
 
-def _roots(block: Block) -> Iterator[_Root]:
-    """What reads one place of an axis, but of the last (where weights would be cut)."""
-    for number, instruction in enumerate(block.instructions):
-        axis, place = _read(instruction, block)
-        if axis is None:
-            continue
-        type = block.types[instruction.operands[0]]
-        if axis < type.rank - 1 and type.shape[axis] > 1:
-            yield _Root(number, axis, place)
+class _Graph:
+    """A block, who makes each value and how often it is read, and what depends on ``given``."""
+
+    def __init__(self, block: Block, given: Iterable[int]) -> None:
+        self.block = block
+        self.numbered = list(block.numbered())
+        self.maker = {v: number for number, (r, _) in enumerate(self.numbered) for v in r}
+        self.uses = Counter(v for i in block.instructions for v in i.operands)
+        self.uses.update(block.outputs)
+        self.given = set(given)
+        for results, instruction in self.numbered:
+            if not self.given.isdisjoint(instruction.operands):
+                self.given.update(results)
+
+
+def _roots(graph: _Graph) -> Iterator[_Root]:
+    """What reads one place of an axis of something computed.
+
+    Not of what parameters alone give, nor of the last axis: there weights would be cut.
+    """
+    for number, (_, instruction) in enumerate(graph.numbered):
+        axis, place = _read(instruction, graph.block)
+        if axis is not None and instruction.operands[0] in graph.given:
+            type = graph.block.types[instruction.operands[0]]
+            if axis < type.rank - 1 and type.shape[axis] > 1:
+                yield _Root(number, axis, place)
 
 
 def _read(instruction: Instruction, block: Block) -> tuple[int | None, int | None]:
@@ -124,40 +138,46 @@ def _one_place(placement: Placement, count: int) -> bool:
 
 
 class _Narrowing:
-    """Which instructions compute nothing that is read but for one place, and a block without it."""
+    """Which instructions compute nothing that is read but for one place: ``chosen``, and how."""
 
-    def __init__(self, block: Block, root: _Root) -> None:
-        self._block, self._root = block, root
-        self._instruction = block.instructions[root.number]
-        self._count = block.types[self._instruction.operands[0]].shape[root.axis]
-        self._chosen: dict[int, Strategy] = {}
+    def __init__(self, graph: _Graph, root: _Root) -> None:
+        self._graph, self._block, self.root = graph, graph.block, root
+        self.instruction = self._block.instructions[root.number]
+        self.count = self._block.types[self.instruction.operands[0]].shape[root.axis]
+        self.chosen: dict[int, Strategy] = {}
         self._choose()
 
     @property
     def pays(self) -> bool:
         """Whether something is spared that is not computed as it is read anyway."""
-        return any(self._block.instructions[number].op in WORTH for number in self._chosen)
+        return any(self._block.instructions[number].op in WORTH for number in self.chosen)
 
     def _choose(self) -> None:
         """From the root back: narrow is what nobody reads but for one place, of one axis."""
-        block = self._block
-        uses = Counter(v for i in block.instructions for v in i.operands)
-        uses.update(block.outputs)
+        maker, uses = self._graph.maker, self._graph.uses
         wanted: defaultdict[int, list[Split]] = defaultdict(list)
-        wanted[self._instruction.operands[0]].append(_first(self._root.axis, self._count))
-        numbered = list(enumerate(block.numbered()))
-        for number, (results, instruction) in reversed(numbered[: self._root.number]):
+        pending: list[int] = []  # makers of wanted values, the last first: all who read have asked
+
+        def want(value: int, split: Split) -> None:
+            wanted[value].append(split)
+            if value in maker and -maker[value] not in pending:
+                heapq.heappush(pending, -maker[value])
+
+        want(self.instruction.operands[0], _first(self.root.axis, self.count))
+        while pending:
+            number = -heapq.heappop(pending)
+            results, instruction = self._graph.numbered[number]
             read = [at for at, v in enumerate(results) if uses[v]]
             splits = {split for at in read for split in wanted[results[at]]}
             whole = any(len(wanted[results[at]]) < uses[results[at]] for at in read)
-            if not read or whole or len(splits) != 1:
+            if whole or len(splits) != 1:
                 continue
             chosen = self._strategy(instruction, read, splits.pop())
             if chosen is not None:
-                self._chosen[number] = chosen
+                self.chosen[number] = chosen
                 for value, placement in zip(instruction.operands, chosen.operands, strict=True):
                     if isinstance(placement, Split):
-                        wanted[value].append(placement)
+                        want(value, placement)
 
     def _strategy(
         self, instruction: Instruction, read: Sequence[int], split: Split
@@ -175,7 +195,7 @@ class _Narrowing:
         chosen = strategy(instruction, types, len(types) + read[0], split)
         if chosen is None or any(chosen.results[at] != split for at in read):
             return None
-        if not all(_one_place(p, self._count) for p in (*chosen.operands, *chosen.results)):
+        if not all(_one_place(p, self.count) for p in (*chosen.operands, *chosen.results)):
             return None
         if instruction.op == "composite":
             region = instruction.regions[0]
@@ -185,86 +205,120 @@ class _Narrowing:
                 return None
         return chosen
 
-    # --- the block after it ---
 
-    def block_after(self) -> Block:
-        """The block that computes the same from fewer rows."""
-        block = self._block
-        inputs = [source(type) for type in block.inputs]
-        values: dict[int, Ref] = dict(enumerate(inputs))
-        numbered = list(block.numbered())
-        place = self._place_instructions()
-        order = sorted(range(len(numbered)), key=lambda number: (number not in place, number))
-        taken: dict[int, Ref] = {}  # one row of what is computed whole
+def _apart(graph: _Graph) -> list[_Narrowing]:
+    """What pays and has no root among what another narrows; the rest is found the next time.
 
-        def row(value: int, axis: int) -> Ref:
-            if value in narrow:
-                return values[value]
-            if value not in taken:
-                with located(_place(self._instruction)):
-                    taken[value] = self._taken(values[value], axis, values)
-            return taken[value]
+    What one narrows is read by nothing but that and its root, so that is all they can share.
+    """
+    found: list[_Narrowing] = []
+    roots = set[int]()
+    for root in _roots(graph):
+        one = _Narrowing(graph, root)
+        if one.pays and roots.isdisjoint(one.chosen):
+            found.append(one)
+            roots.add(root.number)
+    return found
 
-        narrow: set[int] = set()
-        for number in order:
-            results, instruction = numbered[number]
+
+# --- the block after it ---
+
+
+class _Hoisted:
+    """The block that computes the same from fewer rows."""
+
+    def __init__(self, block: Block, narrowings: Sequence[_Narrowing]) -> None:
+        self._block = block
+        self._numbered = list(block.numbered())
+        self._of = {n: one for one in narrowings for n in (*one.chosen, one.root.number)}
+        self._inputs = [source(type) for type in block.inputs]
+        self._values: dict[int, Ref] = dict(enumerate(self._inputs))
+        self._narrow: set[int] = set()
+        self._taken: dict[tuple[int, int, int], Ref] = {}  # one row of what is computed whole
+
+    def block(self) -> Block:
+        """See the class."""
+        for number in self._order():
+            results, instruction = self._numbered[number]
+            one = self._of.get(number)
             with located(instruction.location):
-                made: Sequence[Ref]
-                if number == self._root.number:
-                    read = row(instruction.operands[0], self._root.axis)
-                    made = [op("reshape")(read, shape=instruction.types[0].shape)]
-                elif number in self._chosen:
-                    chosen = self._chosen[number]
-                    operands = [
-                        row(v, p.axis) if isinstance(p, Split) else values[v]
-                        for v, p in zip(instruction.operands, chosen.operands, strict=True)
-                    ]
-                    made = self._computed(instruction, chosen, operands, values)
-                    narrow.update(results)
-                else:
-                    made = repeat(instruction, [values[v] for v in instruction.operands])
-            values.update(zip(results, made, strict=True))
-        return freeze([values[v] for v in block.outputs], inputs)
+                made = self._made(number, instruction, one)
+            self._values.update(zip(results, made, strict=True))
+            if one is not None and number in one.chosen:
+                self._narrow.update(results)
+        return freeze([self._values[v] for v in self._block.outputs], self._inputs)
 
-    def _place_instructions(self) -> set[int]:
-        """The instructions that the place is computed by, which must come first.
+    def _order(self) -> Iterator[int]:
+        """The instructions as they were, but for what says a place: it comes before the narrow.
 
-        None of them is narrow: who reads a place of something computed reads it whole.
+        It needs none of them, as who reads a place of something computed reads it whole.
         """
-        if self._root.place is not None:
-            return set()
-        made = {v: number for number, (r, _) in enumerate(self._block.numbered()) for v in r}
-        found: set[int] = set()
-        pending = [self._instruction.operands[1]]
-        while pending:
-            number = made.get(pending.pop())
-            if number is not None and number not in found:
-                found.add(number)
-                pending.extend(self._block.instructions[number].operands)
-        return found
+        maker = {v: number for number, (r, _) in enumerate(self._numbered) for v in r}
+        needs = [
+            {maker[v] for v in instruction.operands if v in maker}
+            for _, instruction in self._numbered
+        ]
+        for number, one in self._of.items():
+            if one.root.place is None and one.instruction.operands[1] in maker:
+                needs[number].add(maker[one.instruction.operands[1]])
+        readers: defaultdict[int, list[int]] = defaultdict(list)
+        for number, makers in enumerate(needs):
+            for each in makers:
+                readers[each].append(number)
+        missing = [len(makers) for makers in needs]
+        ready = [number for number, count in enumerate(missing) if not count]
+        while ready:
+            number = heapq.heappop(ready)
+            yield number
+            for reader in readers[number]:
+                missing[reader] -= 1
+                if not missing[reader]:
+                    heapq.heappush(ready, reader)
 
-    def _taken(self, whole: Ref, axis: int, values: Mapping[int, Ref]) -> Ref:
-        """The place of ``axis`` that is read, as an axis of one."""
-        place = self._root.place
+    def _made(self, number: int, instruction: Instruction, one: _Narrowing | None) -> Sequence[Ref]:
+        if one is None:
+            return repeat(instruction, [self._values[v] for v in instruction.operands])
+        if number == one.root.number:
+            read = self._row(one, instruction.operands[0], one.root.axis)
+            return [op("reshape")(read, shape=instruction.types[0].shape)]
+        chosen = one.chosen[number]
+        operands = [
+            self._row(one, v, p.axis) if isinstance(p, Split) else self._values[v]
+            for v, p in zip(instruction.operands, chosen.operands, strict=True)
+        ]
+        return self._computed(one, instruction, chosen, operands)
+
+    def _row(self, one: _Narrowing, value: int, axis: int) -> Ref:
+        """The place that is read, as an axis of one."""
+        if value in self._narrow:
+            return self._values[value]
+        key = (one.root.number, value, axis)
+        if key not in self._taken:
+            with located(_place(one.instruction)):
+                self._taken[key] = self._take(one, self._values[value], axis)
+        return self._taken[key]
+
+    def _take(self, one: _Narrowing, whole: Ref, axis: int) -> Ref:
+        place = one.root.place
         if place is not None:
             return axis_slice(whole, axis, place, place + 1)
-        index = op("reshape")(values[self._instruction.operands[1]], shape=(1,))
+        index = op("reshape")(self._values[one.instruction.operands[1]], shape=(1,))
         return op("take")(whole, index, axis=axis)
 
     def _computed(
         self,
+        one: _Narrowing,
         instruction: Instruction,
         chosen: Strategy,
         operands: list[Ref],
-        values: Mapping[int, Ref],
     ) -> Sequence[Ref]:
         """The results of a narrow instruction."""
         positioned = _positioned(instruction)
         if positioned is None:
             return compute(instruction, chosen, 0, operands)
         start = operands[positioned.start]
-        with located(_place(self._instruction)):
-            operands[positioned.start] = op("add")(start, self._moved(start.type, values))
+        with located(_place(one.instruction)):
+            operands[positioned.start] = op("add")(start, self._moved(one, start.type))
         types = [operand.type for operand in operands]
         attributes = {k: v for k, v in instruction.attributes.items() if k != "name"}
         portable = FUNCTIONALS[instruction.name].implementations[PORTABLE]
@@ -272,13 +326,13 @@ class _Narrowing:
         given, results = instruction.attributes, lowering.output_types
         return emit("composite", operands, given, results, (lowering,), instruction.location)
 
-    def _moved(self, type: TensorType, values: Mapping[int, Ref]) -> Ref:
+    def _moved(self, one: _Narrowing, type: TensorType) -> Ref:
         """How far behind the first row that is which is read, for each row of a batch."""
-        if self._root.place is not None:
-            return full(self._root.place, type.shape, type.dtype)
-        index = values[self._instruction.operands[1]]
+        if one.root.place is not None:
+            return full(one.root.place, type.shape, type.dtype)
+        index = self._values[one.instruction.operands[1]]
         own = index.type.dtype
-        last = scalar(min(self._count - 1, highest(own)), own)
+        last = scalar(min(one.count - 1, highest(own)), own)
         flat = op("reshape")(index, shape=())
         inside = op("minimum")(op("maximum")(flat, scalar(0, own)), last)
         return op("broadcast_to")(op("cast")(inside, dtype=type.dtype), shape=type.shape)
