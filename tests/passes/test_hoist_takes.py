@@ -7,6 +7,8 @@ as much tested as what it must find.
 from __future__ import annotations
 
 import math
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -19,7 +21,8 @@ from evaluation import evaluate
 from ptir import functional as F
 from ptir.capture import call
 from ptir.functional.define import lowering
-from ptir.ir.program import Port, Program
+from ptir.ir.graph import rebuild, repeat
+from ptir.ir.program import Instruction, Port, Program
 from ptir.ops.implementations import FUNCTIONALS, PORTABLE, Functional, Implementation
 from ptir.passes import PassContext
 from ptir.passes.cse import cse
@@ -280,6 +283,8 @@ def test_what_says_where_a_query_stands_is_of_the_root_and_not_of_attention(
     of = [(i.name, i.location.functional) for i in after.main.instructions]
     assert [name for name, functional in of if functional == "attention"] == ["attention"]
     assert ("add", "embedding") in of and ("take", "embedding") in of
+    lowered = {i.location.implementation for i in after.main.instructions if i.op == "take"}
+    assert lowered == {"portable"}
 
 
 SEVERAL: dict[str, tuple[Callable[..., Any], int]] = {
@@ -304,6 +309,61 @@ def test_several_reads_of_one_program_are_hoisted(case: str, context: PassContex
     after = hoisted(before, context)
     assert context.rewrites[COUNTED] == count
     assert_same_numbers(before, after, arrays(before))
+
+
+@pytest.mark.parametrize("named", ["attention", "embedding"])
+def test_what_only_bears_a_name_is_what_it_is_lowered_to(named: str, context: PassContext) -> None:
+    """A program from outside may call anything so: neither is a row moved nor one read by it."""
+
+    def reversed_rows(q: Any, k: Any, v: Any, start: Any, length: Any, at: Any) -> Any:
+        seen = F.attention(F.gelu(q), k, v, start=start, length=length)
+        return F.take(seen, at, axis=2)
+
+    def last(x: Any, w: Any, at: Any) -> Any:
+        return F.embedding(F.linear(x, w).reshape(ROWS, WIDTH), at)
+
+    def other(*operands: Any) -> Any:
+        first = operands[0]
+        return first + first.sum(axis=2, keepdims=True) if named == "attention" else first[1:2] * 2
+
+    types = (HEADS, KEYS, KEYS, PLACES, PLACES, AT) if named == "attention" else (X, W, AT)
+    before = ptir.capture(reversed_rows if named == "attention" else last, *types)
+
+    def foreign(instruction: Instruction, operands: tuple[Any, ...]) -> Any:
+        if instruction.name != named:
+            return None
+        given = [operand.type for operand in operands]
+        region = ptir.capture(other, *given).main
+        return repeat(replace(instruction, regions=(region,)), operands)
+
+    before = replace(before, main=rebuild(before.main, foreign))
+    after = hoist_takes(before, context)
+    (found,) = (i for i in after.main.instructions if i.name == named)
+    assert found.types[0].shape == ((2, 4, ROWS, WIDTH) if named == "attention" else (1, WIDTH))
+    sizes = [np.array([1, 2], np.int32)] * 2 if named == "attention" else []
+    given = arrays(before, *sizes, np.array([5], np.int32))
+    assert_same_numbers(before, after, given)
+
+
+def test_a_place_of_two_that_became_one_is_none_of_either(context: PassContext) -> None:
+    """A row of 8 is two of 4 in front of the reshape: what is computed there stays whole."""
+
+    def joined(x: Any, w: Any, at: Any) -> Any:
+        halves = F.gelu(x.reshape(1, 2 * ROWS, WIDTH // 2))
+        return row(F.linear(halves.reshape(1, ROWS, WIDTH), w), at)
+
+    before = ptir.capture(joined, X, W, AT)
+    after = hoisted(before, context)
+    shapes = {i.name: i.types[0].shape for i in after.main.instructions}
+    assert shapes["gelu"] == (1, 2 * ROWS, WIDTH // 2)
+    assert shapes["linear"] == (1, 1, WIDTH)
+    assert_same_numbers(before, after, arrays(before, np.array([4], np.int32)))
+
+
+def test_the_rules_are_imported_where_a_place_is_read() -> None:
+    """Programs that were optimized before are read from the disk, and need none of them."""
+    code = "import sys, ptir.capture; sys.exit('ptir.sharding.rules' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
 def test_weights_are_not_cut(context: PassContext) -> None:

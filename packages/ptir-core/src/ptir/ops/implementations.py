@@ -14,7 +14,7 @@ from typing import Final, Literal
 
 from ptir.errors import PluginError, UsageError, unknown_name
 from ptir.ir.attributes import Attributes
-from ptir.ir.program import Block
+from ptir.ir.program import Block, Instruction
 from ptir.ops.signature import CallShapes
 from ptir.types import TensorType
 
@@ -148,6 +148,17 @@ def known_lowerings(name: str) -> tuple[Lower, ...]:
     named = FUNCTIONALS[name].implementations if name in FUNCTIONALS else {}
     ordered = sorted(named, key=lambda implementation: implementation != PORTABLE)
     return tuple(named[implementation].lower for implementation in ordered)
+
+
+def lowered_again(composite: Instruction, types: Sequence[TensorType]) -> Block | None:
+    """What a composite computes of other types than it was captured with.
+
+    None for a name of no table; what its lowering raises where it refuses the types.
+    """
+    marks = ("name", "implementation")
+    given = {k: v for k, v in composite.attributes.items() if k not in marks}
+    lowerings = known_lowerings(composite.name)
+    return lowerings[0](types, Attributes(given)) if lowerings else None
 
 
 def functional(name: str) -> Functional:

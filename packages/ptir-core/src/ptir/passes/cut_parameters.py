@@ -13,11 +13,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
-from ptir.ir.attributes import Attributes
 from ptir.ir.graph import Ref, emit, freeze, inline, reachable, source
 from ptir.ir.program import Block, Instruction, Port, Program
 from ptir.ops.fill import like, positions
-from ptir.ops.implementations import known_lowerings
+from ptir.ops.implementations import lowered_again
 from ptir.ops.record import op
 from ptir.ops.rounded import BYTES, PAIRS
 from ptir.params.rows import Rows
@@ -278,12 +277,10 @@ def _again(instruction: Instruction, operands: Sequence[Ref], type: TensorType) 
 
 def _lowering(composite: Instruction, types: Sequence[TensorType]) -> Block:
     """What a composite computes of other types than it was captured with."""
-    marks = ("name", "implementation")
-    given = {k: v for k, v in composite.attributes.items() if k not in marks}
-    lowerings = known_lowerings(composite.name)
-    if not lowerings:
+    found = lowered_again(composite, types)
+    if found is None:
         raise NotByRanges(f"nothing is known of {composite.name} but its lowering")
-    return lowerings[0](types, Attributes(given))
+    return found
 
 
 def _from(first: int, ids: Ref, rows: Ref, before: Ref) -> Ref:

@@ -8,43 +8,15 @@ sharding rule is one worker's part, the lowerings of composites included.
 
 from __future__ import annotations
 
-import heapq
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import Final
 
-from ptir.ir.attributes import Attributes
-from ptir.ir.graph import Ref, emit, freeze, repeat, source
-from ptir.ir.location import Location, located
 from ptir.ir.program import Block, Instruction, Program
-from ptir.ops.fill import full, highest, scalar
-from ptir.ops.implementations import FUNCTIONALS, PORTABLE
-from ptir.ops.record import OPS, op
 from ptir.passes.context import PassContext
-from ptir.sharding.local import axis_slice, compute, localized, says_the_same
-from ptir.sharding.placement import REPLICATED, Placement, Split
-from ptir.sharding.strategies import Strategy, block_strategy, replicated_strategy, strategy
-from ptir.types import TensorType
 
 COUNTED: Final = "hoist take"
-WORTH: Final = frozenset({"composite", "dot_general", "reduce"})
-"""Ops of which at least one must be spared: what reads a row computes all others as it reads."""
-
-
-@dataclass(frozen=True)
-class Positioned:
-    """A composite whose rows know where they stand: operand ``start`` i32[B] says it of the first.
-
-    ``axis`` is that of the rows, in the first operand and in the result.
-    """
-
-    axis: int
-    start: int
-
-
-POSITIONED: Final = {"attention": Positioned(axis=2, start=3)}
 
 
 def hoist_takes(program: Program, context: PassContext) -> Program:
@@ -57,8 +29,13 @@ def hoist_takes(program: Program, context: PassContext) -> Program:
         return program
     main = program.main
     given = [v for v, port in enumerate(program.ports) if port.kind == "input"]
-    while found := _apart(_Graph(main, given)):
-        main = _Hoisted(main, found).block()
+    while roots := roots_of(graph := Graph(main, given)):
+        from ptir.passes.narrowing import apart, narrowed  # with all rules of sharding
+
+        found = apart(graph, roots)
+        if not found:
+            break
+        main = narrowed(graph, found)
         context.rewrites[COUNTED] = context.rewrites.get(COUNTED, 0) + len(found)
     return program if main is program.main else replace(program, main=main)
 
@@ -67,7 +44,7 @@ def hoist_takes(program: Program, context: PassContext) -> Program:
 
 
 @dataclass(frozen=True)
-class _Root:
+class Root:
     """Instruction ``number`` reads one place of ``axis`` of its first operand.
 
     The place is ``place``, or what its second operand holds.
@@ -78,7 +55,7 @@ class _Root:
     place: int | None
 
 
-class _Graph:
+class Graph:
     """A block, who makes each value and how often it is read, and what depends on ``given``."""
 
     def __init__(self, block: Block, given: Iterable[int]) -> None:
@@ -93,17 +70,19 @@ class _Graph:
                 self.given.update(results)
 
 
-def _roots(graph: _Graph) -> Iterator[_Root]:
+def roots_of(graph: Graph) -> list[Root]:
     """What reads one place of an axis of something computed.
 
     Not of what parameters alone give, nor of the last axis: there weights would be cut.
     """
+    found: list[Root] = []
     for number, (_, instruction) in enumerate(graph.numbered):
-        axis, place = _read(instruction, graph.block)
-        if axis is not None and instruction.operands[0] in graph.given:
+        if instruction.operands and instruction.operands[0] in graph.given:
+            axis, place = _read(instruction, graph.block)
             type = graph.block.types[instruction.operands[0]]
-            if axis < type.rank - 1 and type.shape[axis] > 1:
-                yield _Root(number, axis, place)
+            if axis is not None and axis < type.rank - 1 and type.shape[axis] > 1:
+                found.append(Root(number, axis, place))
+    return found
 
 
 def _read(instruction: Instruction, block: Block) -> tuple[int | None, int | None]:
@@ -120,273 +99,3 @@ def _read(instruction: Instruction, block: Block) -> tuple[int | None, int | Non
         if len(cut) == 1 and instruction.types[0].shape[cut[0]] == 1:
             return cut[0], given["starts"][cut[0]]
     return None, None
-
-
-# --- what is computed of it ---
-
-
-def _first(axis: int, count: int) -> Split:
-    """One place of an axis for one worker, all others for another."""
-    return Split(axis, (((0, 1),), ((1, count),)))
-
-
-def _one_place(placement: Placement, count: int) -> bool:
-    """Whether a place of it is one of an axis of ``count``, and not of two that became one."""
-    if isinstance(placement, Split):
-        return placement == _first(placement.axis, count)
-    return placement == REPLICATED
-
-
-class _Narrowing:
-    """Which instructions compute nothing that is read but for one place: ``chosen``, and how."""
-
-    def __init__(self, graph: _Graph, root: _Root) -> None:
-        self._graph, self._block, self.root = graph, graph.block, root
-        self.instruction = self._block.instructions[root.number]
-        self.count = self._block.types[self.instruction.operands[0]].shape[root.axis]
-        self.chosen: dict[int, Strategy] = {}
-        self._choose()
-
-    @property
-    def pays(self) -> bool:
-        """Whether something is spared that is not computed as it is read anyway."""
-        return any(self._block.instructions[number].op in WORTH for number in self.chosen)
-
-    def _choose(self) -> None:
-        """From the root back: narrow is what nobody reads but for one place, of one axis."""
-        maker, uses = self._graph.maker, self._graph.uses
-        wanted: defaultdict[int, list[Split]] = defaultdict(list)
-        pending: list[int] = []  # makers of wanted values, the last first: all who read have asked
-
-        def want(value: int, split: Split) -> None:
-            wanted[value].append(split)
-            if value in maker and -maker[value] not in pending:
-                heapq.heappush(pending, -maker[value])
-
-        want(self.instruction.operands[0], _first(self.root.axis, self.count))
-        while pending:
-            number = -heapq.heappop(pending)
-            results, instruction = self._graph.numbered[number]
-            read = [at for at, v in enumerate(results) if uses[v]]
-            splits = {split for at in read for split in wanted[results[at]]}
-            whole = any(len(wanted[results[at]]) < uses[results[at]] for at in read)
-            if whole or len(splits) != 1:
-                continue
-            chosen = self._strategy(instruction, read, splits.pop())
-            if chosen is not None:
-                self.chosen[number] = chosen
-                for value, placement in zip(instruction.operands, chosen.operands, strict=True):
-                    if isinstance(placement, Split):
-                        want(value, placement)
-
-    def _strategy(
-        self, instruction: Instruction, read: Sequence[int], split: Split
-    ) -> Strategy | None:
-        """How one place of the results that are ``read`` is computed of one of each operand."""
-        positioned = _positioned(instruction)
-        if positioned is not None:
-            if split.axis != positioned.axis:
-                return None
-            others = replicated_strategy(instruction).operands[1:]
-            return Strategy((split, *others), (split,))
-        if "creation" in OPS[instruction.op].traits:
-            return None  # its places differ
-        types = tuple(self._block.types[v] for v in instruction.operands)
-        chosen = strategy(instruction, types, len(types) + read[0], split)
-        if chosen is None or any(chosen.results[at] != split for at in read):
-            return None
-        if not all(_one_place(p, self.count) for p in (*chosen.operands, *chosen.results)):
-            return None
-        if instruction.op == "composite":
-            region = instruction.regions[0]
-            if not _alike(region, chosen.operands):
-                return None
-            if not says_the_same(instruction, localized(region, chosen.operands, 0)):
-                return None
-        return chosen
-
-
-def _apart(graph: _Graph) -> list[_Narrowing]:
-    """What pays and has no root among what another narrows; the rest is found the next time.
-
-    What one narrows is read by nothing but that and its root, so that is all they can share.
-    """
-    found: list[_Narrowing] = []
-    roots = set[int]()
-    for root in _roots(graph):
-        one = _Narrowing(graph, root)
-        if one.pays and roots.isdisjoint(one.chosen):
-            found.append(one)
-            roots.add(root.number)
-    return found
-
-
-# --- the block after it ---
-
-
-class _Hoisted:
-    """The block that computes the same from fewer rows."""
-
-    def __init__(self, block: Block, narrowings: Sequence[_Narrowing]) -> None:
-        self._block = block
-        self._numbered = list(block.numbered())
-        self._of = {n: one for one in narrowings for n in (*one.chosen, one.root.number)}
-        self._inputs = [source(type) for type in block.inputs]
-        self._values: dict[int, Ref] = dict(enumerate(self._inputs))
-        self._narrow: set[int] = set()
-        self._taken: dict[tuple[int, int, int], Ref] = {}  # one row of what is computed whole
-
-    def block(self) -> Block:
-        """See the class."""
-        for number in self._order():
-            results, instruction = self._numbered[number]
-            one = self._of.get(number)
-            with located(instruction.location):
-                made = self._made(number, instruction, one)
-            self._values.update(zip(results, made, strict=True))
-            if one is not None and number in one.chosen:
-                self._narrow.update(results)
-        return freeze([self._values[v] for v in self._block.outputs], self._inputs)
-
-    def _order(self) -> Iterator[int]:
-        """The instructions as they were, but for what says a place: it comes before the narrow.
-
-        It needs none of them, as who reads a place of something computed reads it whole.
-        """
-        maker = {v: number for number, (r, _) in enumerate(self._numbered) for v in r}
-        needs = [
-            {maker[v] for v in instruction.operands if v in maker}
-            for _, instruction in self._numbered
-        ]
-        for number, one in self._of.items():
-            if one.root.place is None and one.instruction.operands[1] in maker:
-                needs[number].add(maker[one.instruction.operands[1]])
-        readers: defaultdict[int, list[int]] = defaultdict(list)
-        for number, makers in enumerate(needs):
-            for each in makers:
-                readers[each].append(number)
-        missing = [len(makers) for makers in needs]
-        ready = [number for number, count in enumerate(missing) if not count]
-        while ready:
-            number = heapq.heappop(ready)
-            yield number
-            for reader in readers[number]:
-                missing[reader] -= 1
-                if not missing[reader]:
-                    heapq.heappush(ready, reader)
-
-    def _made(self, number: int, instruction: Instruction, one: _Narrowing | None) -> Sequence[Ref]:
-        if one is None:
-            return repeat(instruction, [self._values[v] for v in instruction.operands])
-        if number == one.root.number:
-            read = self._row(one, instruction.operands[0], one.root.axis)
-            return [op("reshape")(read, shape=instruction.types[0].shape)]
-        chosen = one.chosen[number]
-        operands = [
-            self._row(one, v, p.axis) if isinstance(p, Split) else self._values[v]
-            for v, p in zip(instruction.operands, chosen.operands, strict=True)
-        ]
-        return self._computed(one, instruction, chosen, operands)
-
-    def _row(self, one: _Narrowing, value: int, axis: int) -> Ref:
-        """The place that is read, as an axis of one."""
-        if value in self._narrow:
-            return self._values[value]
-        key = (one.root.number, value, axis)
-        if key not in self._taken:
-            with located(_place(one.instruction)):
-                self._taken[key] = self._take(one, self._values[value], axis)
-        return self._taken[key]
-
-    def _take(self, one: _Narrowing, whole: Ref, axis: int) -> Ref:
-        place = one.root.place
-        if place is not None:
-            return axis_slice(whole, axis, place, place + 1)
-        index = op("reshape")(self._values[one.instruction.operands[1]], shape=(1,))
-        return op("take")(whole, index, axis=axis)
-
-    def _computed(
-        self,
-        one: _Narrowing,
-        instruction: Instruction,
-        chosen: Strategy,
-        operands: list[Ref],
-    ) -> Sequence[Ref]:
-        """The results of a narrow instruction."""
-        positioned = _positioned(instruction)
-        if positioned is None:
-            return compute(instruction, chosen, 0, operands)
-        start = operands[positioned.start]
-        with located(_place(one.instruction)):
-            operands[positioned.start] = op("add")(start, self._moved(one, start.type))
-        types = [operand.type for operand in operands]
-        attributes = {k: v for k, v in instruction.attributes.items() if k != "name"}
-        portable = FUNCTIONALS[instruction.name].implementations[PORTABLE]
-        lowering = portable.lower(types, Attributes(attributes))
-        given, results = instruction.attributes, lowering.output_types
-        return emit("composite", operands, given, results, (lowering,), instruction.location)
-
-    def _moved(self, one: _Narrowing, type: TensorType) -> Ref:
-        """How far behind the first row that is which is read, for each row of a batch."""
-        if one.root.place is not None:
-            return full(one.root.place, type.shape, type.dtype)
-        index = self._values[one.instruction.operands[1]]
-        own = index.type.dtype
-        last = scalar(min(one.count - 1, highest(own)), own)
-        flat = op("reshape")(index, shape=())
-        inside = op("minimum")(op("maximum")(flat, scalar(0, own)), last)
-        return op("broadcast_to")(op("cast")(inside, dtype=type.dtype), shape=type.shape)
-
-
-def _place(root: Instruction) -> Location:
-    """Where what reads a row comes from: of the root, as a lowering of the functional it was."""
-    given = root.location
-    return given.inside(root.name, PORTABLE) if root.op == "composite" else given
-
-
-def _positioned(instruction: Instruction) -> Positioned | None:
-    known = instruction.op == "composite" and "implementation" not in instruction.attributes
-    return POSITIONED.get(instruction.name) if known else None
-
-
-# --- what is the same for every place ---
-
-
-@lru_cache(maxsize=1 << 10)
-def _alike(block: Block, inputs: tuple[Placement, ...]) -> bool:
-    """Whether what one place needs of a block's own values is the same for every place.
-
-    A lowering may hold values of all places, positions say: they are not those of any place.
-    """
-    found = block_strategy(block, inputs)
-    if found is None:
-        return False
-    made = {v: (i, at) for results, i in block.numbered() for at, v in enumerate(results)}
-
-    def uniform(value: int, split: Split) -> bool:
-        if value not in made:
-            return False
-        instruction, at = made[value]
-        if "creation" in OPS[instruction.op].traits:
-            return instruction.op == "iota" and instruction.attributes["axis"] != split.axis
-        types = tuple(block.types[v] for v in instruction.operands)
-        chosen = strategy(instruction, types, len(types) + at, split)
-        if chosen is None or not _alike_inside(instruction, chosen):
-            return False
-        pairs = zip(instruction.operands, chosen.operands, strict=True)
-        return all(not isinstance(p, Split) or uniform(v, p) for v, p in pairs)
-
-    for instruction, chosen in zip(block.instructions, found.strategies, strict=True):
-        if not _alike_inside(instruction, chosen):
-            return False
-        for value, needs in zip(instruction.operands, chosen.operands, strict=True):
-            has = found.values[value]
-            if isinstance(needs, Split) and has == REPLICATED and not uniform(value, needs):
-                return False
-    return True
-
-
-def _alike_inside(instruction: Instruction, chosen: Strategy) -> bool:
-    if instruction.op != "composite" or chosen == replicated_strategy(instruction):
-        return True
-    return _alike(instruction.regions[0], chosen.operands)

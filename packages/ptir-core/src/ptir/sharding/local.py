@@ -13,7 +13,7 @@ from ptir.ir.graph import Ref, emit, expand, freeze, inline, rebuild, repeat, so
 from ptir.ir.location import UNKNOWN, located
 from ptir.ir.program import Block, Instruction
 from ptir.ops import movement
-from ptir.ops.implementations import FUNCTIONALS, PORTABLE
+from ptir.ops.implementations import FUNCTIONALS, lowered_again
 from ptir.ops.record import OPS
 from ptir.rewrite.cse import cse_block
 from ptir.rewrite.engine import rewrite
@@ -175,16 +175,13 @@ def says_the_same(instruction: Instruction, lowering: Block) -> bool:
 
     If not, an attribute is about the size of what is split (a number of groups, say).
     """
-    functional = FUNCTIONALS.get(instruction.name)
-    if functional is None:
+    if instruction.name not in FUNCTIONALS:
         return False
-    marks = ("name", "implementation")
-    attributes = Attributes({k: v for k, v in instruction.attributes.items() if k not in marks})
     try:
-        own = functional.implementations[PORTABLE].lower(lowering.inputs, attributes)
+        own = lowered_again(instruction, lowering.inputs)
     except PtirError:
         return False  # it refuses these sizes
-    return _normal(own) == _normal(lowering)
+    return own is not None and _normal(own) == _normal(lowering)
 
 
 @lru_cache(maxsize=1 << 10)
