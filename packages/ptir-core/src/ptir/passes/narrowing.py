@@ -15,7 +15,7 @@ from ptir.ir.program import Block, Instruction
 from ptir.ops.fill import full, highest, scalar
 from ptir.ops.implementations import PORTABLE, lowered_again
 from ptir.ops.record import OPS, op
-from ptir.passes.hoist_takes import Graph, Root
+from ptir.passes.single_reads import Graph, Root
 from ptir.sharding.local import axis_slice, compute, localized, says_the_same
 from ptir.sharding.placement import REPLICATED, Placement, Split
 from ptir.sharding.strategies import Strategy, block_strategy, replicated_strategy, strategy
